@@ -28,6 +28,8 @@ SHOWN = {
     "teacher_dtype": "stages/test_options.py::test_how_a_teacher_is_asked",
     "teacher_max_length": "stages/test_options.py::test_how_a_teacher_is_asked",
     "windows": "stages/test_options.py::test_how_a_teacher_is_asked",
+    "teacher_weights": "stages/test_ranking_stage.py::test_several_teachers_are_one",
+    "teacher_bm25_weight": "stages/test_ranking_stage.py::test_several_teachers_are_one",
     "query_prompt": "common/test_settings.py::test_a_student_embeds_as_its_source",
     "document_prompt": "common/test_settings.py::test_a_student_embeds_as_its_source",
     "task_name": "data/test_pairs.py::test_resolving_a_task",

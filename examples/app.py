@@ -67,6 +67,7 @@ from hf_dse import (
     to_sentence_transformer,
     with_own_attention,
 )
+from hf_dse.common.settings import settings_of
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
@@ -202,6 +203,8 @@ class Demo:
         self.model, self.teacher, self.texts, self.files = model, teacher, texts, files
         self.encoder, self.tokenizer = model.transformers_model.base_model, model.tokenizer
         self.max_length = model.max_seq_length
+        # As `hf-dse search` has it.
+        self.bm25_weight = settings_of(self.encoder).bm25_weight or 0.0
         self.measure = "dot product" if model.similarity_fn_name == "dot" else "cosine"
         # Neither the model nor the tokenizer can be used by two threads at once.
         self.lock = threading.Lock()
@@ -323,7 +326,7 @@ class Demo:
             index, seconds = self.embed(own)
             once = f" To embed them took {duration(seconds)}, once for all queries."
         texts = index.texts
-        ((hits,),), (seconds,) = measure(lambda: index.search([query], MAX_FOUND))
+        ((hits,),), (seconds,) = measure(lambda: index.search([query], MAX_FOUND, bm25_weight=self.bm25_weight))
         found, scores = [hit["text"].strip() for hit in hits], [hit["score"] for hit in hits]
         sentences, places, kind = self.find_sentences(query, found), [""] * len(hits), "texts"
         if self.files and not own:

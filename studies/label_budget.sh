@@ -32,7 +32,7 @@ mine() {
     --labelled_file "$BUDGET/labelled.jsonl"
 # Another teacher, which nobody has trained: the cosines of the larger encoder.
 mkdir -p "$BUDGET/cosine"
-[ -f "$BUDGET/cosine/scored.jsonl" ] || hf-dse score --model "$teacher" --bi_encoder true \
+[ -f "$BUDGET/cosine/scored.jsonl" ] || hf-dse score --model "$teacher" \
     --corpus "$CAPTIONS" --train_file "$BUDGET/mined.jsonl" --max_length 32 --dtype "$dtype" \
     --output_file "$BUDGET/cosine/scored.jsonl"
 [ -f "$BUDGET/cosine/teacher.jsonl" ] || python studies/label_budget.py budgets "$CAPTIONS" "$BUDGET/cosine" --skip 1200

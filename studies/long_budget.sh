@@ -19,7 +19,7 @@ mkdir -p "$BUDGET"
 [ -f "$BUDGET/mined.jsonl" ] || hf-dse mine --corpus "$BUDGET/tales" --train_file "$BUDGET/queries.jsonl" \
     --model "$2" --bm25 true --num_negatives 6 --range_max 20 --relative_margin -1 --max_length 512 \
     --dtype "$dtype" --output_file "$BUDGET/mined.jsonl"
-[ -f "$BUDGET/scored.jsonl" ] || hf-dse score --model "$2" --bi_encoder true --windows best --max_length 130 \
+[ -f "$BUDGET/scored.jsonl" ] || hf-dse score --model "$2" --windows best --max_length 130 \
     --bm25_weight 0.6 --corpus "$BUDGET/tales" --train_file "$BUDGET/mined.jsonl" --dtype "$dtype" \
     --output_file "$BUDGET/scored.jsonl"
 [ -f "$BUDGET/labels-all.jsonl" ] || python studies/label_budget.py budgets "$BUDGET/tales" "$BUDGET"

@@ -19,7 +19,7 @@ mine() {
         --output_file "$RANKING/$1-mined.jsonl" "${@:2}"
 }
 score() {
-    [ -f "$RANKING/$1.jsonl" ] || hf-dse score --model "$ENCODER" --bi_encoder true --bm25_weight 0.3 \
+    [ -f "$RANKING/$1.jsonl" ] || hf-dse score --model "$ENCODER" --bm25_weight 0.3 \
         --train_file "$RANKING/$1-mined.jsonl" --max_length 256 --dtype "$dtype" --output_file "$RANKING/$1.jsonl" "${@:2}"
 }
 # The judgements are complete, so documents that score above a positive are no positives: no margin.

@@ -21,7 +21,7 @@ mine() {
 mine labelled --dataset_name "$out/search" --range_max 50
 mine unlabelled --corpus_file "$out/unlabelled" --train_file "$out/unlabelled.jsonl" --range_max 30 --relative_margin -1
 score() {
-    [ -f "$out/$1-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model "$encoder" \
+    [ -f "$out/$1-scored.jsonl" ] || hf-dse score --bm25_weight 0.3 --model "$encoder" \
         --corpus "$out/$2" --train_file "$out/$1-mined.jsonl" --max_length 256 --dtype "$dtype" \
         --output_file "$out/$1-scored.jsonl"
 }

@@ -12,7 +12,7 @@ from hf_dse.cli.parsing import MODEL, LoadArguments
 from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.options import HfArg, check_at_least
 from hf_dse.data.options import DataArguments
-from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
+from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP, RERANK_WEIGHT
 from hf_dse.teacher.options import WindowOptions
 
 
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Columns of the table of `assess`.
-COLUMNS = ("ndcg@10", "recall@100", "difference", "low", "high", "tokens", "query_ms", "corpus_seconds")
+COLUMNS = ("ndcg@10", "recall@100", "difference", "low", "high", "share", "tokens", "query_ms", "corpus_seconds")
+WEIGHTS = (
+    f"share: of BM25 / (the best BM25 of the query) beside the cosine ({BM25_WEIGHT} if nothing else is known), or of "
+    f"the reranker beside the search ({RERANK_WEIGHT}; 1: its order alone)"
+)
 # Fewer labelled queries teach little.
 ENOUGH_QUERIES = 100
 
@@ -39,8 +43,15 @@ class AssessArguments:
     )
     compare_with: list[str] = HfArg(default_factory=list, help="Other models, such as a student.")
     split: str | None = HfArg(default=None, help="Split of the judged queries. Default: test, or else validation.")
-    bm25_weight: float = HfArg(
-        default=BM25_WEIGHT, help="Weight of BM25 / (the best BM25 of the query) beside the cosine."
+    bm25_weight: float | None = HfArg(
+        default=None,
+        help="Weight of BM25 / (the best BM25 of the query) beside the cosine. Default: fitted for each model on "
+        f"judged queries of another split, or kept in its folder, or {BM25_WEIGHT}.",
+    )
+    rerank_weight: float | None = HfArg(
+        default=None,
+        help="Share of the reranker's score beside the search's, from 0 to 1. Default: fitted on judged queries of "
+        f"another split, or {RERANK_WEIGHT}.",
     )
     max_queries: int = HfArg(default=200, help="Queries to draw, or to make of the documents.")
 
@@ -59,23 +70,32 @@ def assess(
     """
     from hf_dse.measure import assess as assessment
 
-    split, rankings, num_train = _load(args, data_args)
-    names = ("compare_with", "rerank_top", "bm25_weight", "max_queries")
-    options = {name: getattr(args, name) for name in names} | vars(load_args)
+    split, rankings, fit_on, num_train = _load(args, data_args)
+    names = ("compare_with", "rerank_top", "bm25_weight", "rerank_weight", "max_queries")
+    options = {"fit_on": fit_on} | {name: getattr(args, name) for name in names} | vars(load_args)
     options |= {"windows": window_args.windows, "reranker_max_length": window_args.teacher_max_length}
     found = assessment.assess(args.model_name_or_path, rankings, reranker=args.rerank, **options)
     print(f"{split}: {found.num_queries} queries rank {found.unit}; values x 100")
     rows = {name: {key: row[key] for key in COLUMNS if key in row} for name, row in found.searches.items()}
     print(format_table(rows, "search"))
     print("difference: of nDCG@10 to the first row, low and high: its 95 % interval (bootstrap over the queries)")
+    print(WEIGHTS)
+    for name, search in found.found.items():
+        if search.share is not None and search.share.num_queries:
+            print(f"{name}: share {search.share}")
     print("tokens: read of a text or passage; query_ms, corpus_seconds: to search once, and to make the index")
     print(f"\n{found}")
     _say_next(args, data_args, found, num_train)
 
 
-def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", int]:
-    """The name of a split, its judged queries, and the number of labelled queries to train with."""
+def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", "Rankings | None", int]:
+    """
+    The name of a split, its judged queries, others to fit weights on, and how many labelled ones there are to train
+    with.
+    """
     from hf_dse.data.ranking_files import choose_split, load_rankings, to_corpus
+    from hf_dse.measure.assess import FITTED_QUERIES
+    from hf_dse.measure.shares import judged_queries
     from hf_dse.retrieval.queries import make_queries
 
     files = (data_args.train_file, data_args.validation_file, data_args.test_file)
@@ -86,13 +106,14 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
             "real queries may give another answer. Name judged ones with `--test_file`."
         )
         made = make_queries(corpus, "sentences", num_queries=args.max_queries)
-        return "made queries", replace(made, chunk_size=size), 0
+        return "made queries", replace(made, chunk_size=size), None, 0
     splits = load_rankings(data_args)
     split = args.split or choose_split(splits)
     if split not in splits:
         raise ValueError(f"There is no split {split!r}, only {', '.join(splits)}.")
     train = splits.get("train") if split != "train" else None
-    return split, splits[split], 0 if train is None else sum(map(bool, train.positives()))
+    num_train = 0 if train is None else sum(map(bool, train.positives()))
+    return split, splits[split], judged_queries(splits, split, FITTED_QUERIES), num_train
 
 
 def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessment", num_train: int) -> None:
@@ -145,8 +166,10 @@ class EvaluateArguments:
         default_factory=list, help="On a corpus: other encoders, such as the source of the student."
     )
     bm25: bool = HfArg(default=False, help="On a corpus: add rows for BM25, alone and with each model.")
-    bm25_weight: float = HfArg(
-        default=BM25_WEIGHT, help="With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine."
+    bm25_weight: float | None = HfArg(
+        default=None,
+        help="With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine. Default: fitted and "
+        f"kept in the folder of a model, or {BM25_WEIGHT}.",
     )
 
 
@@ -209,4 +232,4 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
         print("difference: of nDCG@10 to the first row, with its 95 % interval (bootstrap over the queries)")
     print("tokens: of a text that are read at most")
     if args.bm25:
-        print(f"with BM25: the cosine plus {args.bm25_weight} x BM25 / (best BM25 of the query)")
+        print("share: of BM25 / (best BM25 of the query) beside the cosine")

@@ -38,7 +38,8 @@ def score(args: ScoreOptions, load_args: LoadArguments, data_args: DataArguments
     del options["output_file"]
     scored = scoring.score(options.pop("model_name_or_path"), data_args, **options)
     if isinstance(scored, Rankings):
-        scoring.check_scores(scored, describe_source(args.model_name_or_path).name, are_raw=True)
+        names = " and ".join(describe_source(name).name for name in args.model_name_or_path)
+        scoring.check_scores(scored, names, are_raw=True)
         write_rankings(scored, output)
         what, stage = "queries with scored candidates", "--stage ranking"
     else:

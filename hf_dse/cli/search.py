@@ -12,6 +12,7 @@ from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.options import HfArg
 from hf_dse.data.options import CHUNK_SIZE
+from hf_dse.retrieval.options import RERANK_WEIGHT
 
 
 @dataclass
@@ -23,11 +24,20 @@ class SearchArguments:
     query: list[str] = HfArg(help="One or more queries.")
     text_column: str = HfArg(default="text", help="Column of the texts in tables.")
     top_k: int = HfArg(default=10, help="Texts per query; of each only the best passage.")
-    bm25_weight: float = HfArg(
-        default=0.0, help="Adds this weight times BM25 / (the best BM25 of the query) to the cosine, such as 0.3."
+    bm25_weight: float | None = HfArg(
+        default=None,
+        help="Adds this weight times BM25 / (the best BM25 of the query) to the cosine, such as 0.3. Default: the "
+        "weight that was fitted for the model and kept in its folder, else 0.",
     )
-    rerank: str | None = HfArg(default=None, help="Hub id or folder of a reranker, which orders the best texts anew.")
+    rerank: str | None = HfArg(
+        default=None, help="Hub id or folder of a reranker, which reads the best texts, up to its own limit."
+    )
     rerank_top: int = HfArg(default=50, help="Texts of each query that the reranker reads, at least `--top_k`.")
+    rerank_weight: float = HfArg(
+        default=RERANK_WEIGHT,
+        help="Share of the reranker's score beside the search's, from 0 to 1, the reranker's order alone; "
+        "`hf-dse assess` fits it.",
+    )
     chunk_size: int | None = HfArg(
         default=None,
         help=f"Tokens of passages. Default: of files what the model learned, or {CHUNK_SIZE}; else 0, whole texts.",
@@ -48,8 +58,8 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
     from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
-    names = ("text_column", "top_k", "bm25_weight", "rerank_top", "chunk_size", "index_dir")
-    loading: dict[str, Any] = {"trust_remote_code": load_args.trust_remote_code, "device": load_args.device}
+    names = ("text_column", "top_k", "bm25_weight", "rerank_top", "rerank_weight", "chunk_size", "index_dir")
+    loading = {name: getattr(load_args, name) for name in ("trust_remote_code", "dtype", "device")}
     results, shown = search_corpus(
         to_sentence_transformer(args.model_name_or_path, **load_args.loading),
         args.model_name_or_path,
@@ -90,7 +100,9 @@ class EncodeArguments:
     """Which texts to embed, and where to write the vectors."""
 
     model_name_or_path: str = field(metadata=MODEL)
-    input: str = HfArg(help="Texts: .txt with one per line, a table, or a folder.")
+    input: str = HfArg(
+        help="Texts: .txt with one per line, a table, or a folder. The column `text` is read after `title`."
+    )
     output: str = HfArg(
         help=".parquet: the texts with their other columns and `embedding`. .npy: an array, beside it .ids.jsonl."
     )

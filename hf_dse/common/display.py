@@ -50,6 +50,8 @@ def format_table(results: Mapping[str, Mapping[str, Any]], label: str = "split")
 
 
 def _cell(name: str, value: Any) -> str:
+    if name == "share":
+        return "" if value is None else f"{value.weight:g}"
     if name == "tokens":
         return "all" if value is None else f"{value:d}"
     if name in ("query_ms", "corpus_seconds"):

@@ -3,6 +3,7 @@
 """The files of sentence-transformers in a model folder, which alone say how a model reads and embeds texts."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,14 @@ POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 class TextSettings:
     """
     How a model reads texts: the `prompts` before them by their names, the maximum number of tokens of queries and
-    documents where they have limits of their own (`query_length`, `document_length`), and the `chunk_size` of the
-    passages that it learned to search.
+    documents where they have limits of their own (`query_length`, `document_length`), the `chunk_size` of the passages
+    that it learned to search, and the weight of BM25 beside its cosine that was fitted (`bm25_weight`).
     """
 
     prompts: dict[str, str] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
     chunk_size: int | None = None
+    bm25_weight: float | None = None
 
 
 def read_settings(name_or_path: str) -> TextSettings:
@@ -49,11 +51,14 @@ def read_settings(name_or_path: str) -> TextSettings:
         size = settings.get("chunk_size")
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
             raise ValueError(f"{SETTINGS}: chunk_size is {size!r}, not a whole number of tokens")
-        document = next((prompts[name] for name in DOCUMENT_PROMPTS if name in prompts), None)
+        weight = settings.get("bm25_weight")
+        if weight is not None and (not isinstance(weight, int | float) or not 0 <= weight < math.inf):
+            raise ValueError(f"{SETTINGS}: bm25_weight is {weight!r}, not a finite number of at least 0")
+        document = next((prompts[name] for name in DOCUMENT_PROMPTS if prompts.get(name)), None)
         # Empty prompts are none, so that they leave no trace.
         prompts = {name: text for name, text in {**prompts, "document": document}.items() if text}
         limits = {name: lengths[name] for name in ("query_length", "document_length") if lengths.get(name) is not None}
-        return TextSettings(prompts, limits, size)
+        return TextSettings(prompts, limits, size, weight)
 
 
 def settings_of(model: Any) -> TextSettings:
@@ -154,8 +159,8 @@ def write_settings(model: PreTrainedModel, folder: Path) -> None:
         "similarity_fn_name": "dot" if config.similarity == "dot" else "cosine",
         "requirements": {"transformers": TRANSFORMERS_NEEDED},
     }
-    if settings.chunk_size is not None:
-        content["chunk_size"] = settings.chunk_size
+    kept = {"chunk_size": settings.chunk_size, "bm25_weight": settings.bm25_weight}
+    content |= {name: value for name, value in kept.items() if value is not None}
     (folder / SETTINGS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     # A model that was saved here before may have had lengths.
     (folder / LENGTHS).unlink(missing_ok=True)

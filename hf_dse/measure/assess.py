@@ -1,6 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The gain to expect for a task: between the search that needs no training and the reranker, which is the ceiling."""
+"""
+The gain to expect for a task: between the search that needs no training and the reranker beside it, the ceiling.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +15,20 @@ import numpy as np
 from hf_dse.common.loading import check_loading
 from hf_dse.common.options import check_at_least
 from hf_dse.data.options import DataArguments
-from hf_dse.data.ranking_files import to_rankings
+from hf_dse.data.ranking_files import choose_split, load_rankings, to_arguments, to_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.measure.compare import Search, compare_runs, gain_of, rerank_search, run_searches
+from hf_dse.measure.compare import (
+    BLENDED,
+    Search,
+    compare_runs,
+    gain_of,
+    rerank_search,
+    run_searches,
+    search_again,
+)
 from hf_dse.measure.metrics import level_of, measure_run, relevance
-from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
+from hf_dse.measure.shares import judged_queries
+from hf_dse.retrieval.options import RERANK_TOP
 from hf_dse.retrieval.rerankers import limit_of, load_reranker, rerank
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
 
@@ -28,6 +39,8 @@ if TYPE_CHECKING:
 
 # An interval of fewer queries means nothing.
 FEWEST_QUERIES = 10
+# Queries to which the weights of BM25 and of a reranker are fitted.
+FITTED_QUERIES = 200
 
 
 @dataclass(frozen=True)
@@ -78,11 +91,13 @@ def assess(
     data: Rankings | DataArguments | str | PathLike,
     *,
     split: str | None = None,
+    fit_on: Rankings | None = None,
     reranker: "CrossEncoder | str | PathLike | None" = None,
     compare_with: Sequence["SentenceTransformer | str | PathLike"] = (),
     chunk_size: int | None = None,
     rerank_top: Sequence[int] = RERANK_TOP,
-    bm25_weight: float = BM25_WEIGHT,
+    bm25_weight: float | None = None,
+    rerank_weight: float | None = None,
     windows: str = "first",
     reranker_max_length: int | None = None,
     max_length: int | None = None,
@@ -93,8 +108,10 @@ def assess(
 ) -> Assessment:
     """
     Tells whether there is something to distil: compares a model, BM25, both together, other models, and the reranker
-    on the best documents of both. The reranker is the ceiling of what its student can reach. All embedding models read
-    as many tokens of a text as the one that reads the fewest; the reranker has its own limit for a pair.
+    on the best documents of both, alone and blended with their scores. The last is the ceiling of what its student can
+    reach. All embedding models read as many tokens of a text as the one that reads the fewest; the reranker has its
+    own limit for a pair. The weights of BM25, for each model, and of the reranker are fitted on 200 judged queries of
+    another split of the corpus, validation or else train, where there are at least 30.
 
     Args:
         model (`SentenceTransformer` or `str`):
@@ -104,6 +121,8 @@ def assess(
             [`make_queries`] makes.
         split (`str`, *optional*):
             The split of named data. Defaults to test, or else validation.
+        fit_on ([`Rankings`], *optional*):
+            Judged queries of the same corpus to fit the weights on. Defaults to those of another split of named data.
         reranker (`CrossEncoder` or `str`, *optional*):
             The reranker, or its folder or Hub id.
         compare_with (`Sequence`, *optional*):
@@ -113,8 +132,12 @@ def assess(
             folder of files and to 0 for other data.
         rerank_top (`Sequence[int]`, *optional*, defaults to `(20, 100)`):
             How many documents of a query the reranker reads.
-        bm25_weight (`float`, *optional*, defaults to 0.3):
-            Weight of BM25 beside the cosine, see `Index.search`.
+        bm25_weight (`float`, *optional*):
+            Weight of BM25 beside the cosine, see `Index.search`. Defaults to the fitted one, else to that which the
+            folder of a model has kept, else to 0.3.
+        rerank_weight (`float`, *optional*):
+            Share of the reranker's score beside the search's, see `Index.search`. Defaults to the fitted one, else to
+            0.5.
         windows (`str`, *optional*, defaults to `"first"`):
             How the reranker reads longer documents: the `"first"` window, or the `"best"` score of all windows.
         reranker_max_length (`int`, *optional*):
@@ -132,9 +155,9 @@ def assess(
 
     Returns:
         `Assessment`: `searches`, the metrics and costs of each by its name; `found`, what each found, with its
-        `model`, `chunk_size` and `bm25_weight`; `best`, the name of the best without the reranker; the `unit` of the
-        corpus; with a reranker `ceiling`, the best search with it, and the `gain` over `best` with its interval.
-        `pays` tells whether there is something to distil, and `str` says it.
+        `model`, `chunk_size`, `bm25_weight` and `rerank_weight`; `best`, the name of the best without the reranker;
+        the `unit` of the corpus; with a reranker `ceiling`, the best search with it, and the `gain` over `best` with
+        its interval. `pays` tells whether there is something to distil, and `str` says it.
 
     Example:
 
@@ -151,7 +174,14 @@ def assess(
     """
     check_loading("assess", loading)
     check_at_least(1, max_queries=max_queries, max_length=max_length, rerank_top=min(rerank_top, default=0))
-    rankings = to_rankings(data, split, chunk_size)
+    if not isinstance(data, Rankings):
+        splits = load_rankings(to_arguments(data, chunk_size=chunk_size))
+        split = split or choose_split(splits)
+        if split not in splits:
+            raise ValueError(f"There is no split {split!r}, only {', '.join(splits)}.")
+        data, fit_on = splits[split], fit_on or judged_queries(splits, split, FITTED_QUERIES)
+        chunk_size = None
+    rankings = to_rankings(data, None, chunk_size)
     judged = relevance(rankings)
     rows = [row for row, query_id in enumerate(rankings.queries["query_id"][:]) if query_id in judged]
     rankings = rankings.select(sorted(np.random.default_rng(0).permutation(rows)[:max_queries].tolist()))
@@ -173,7 +203,7 @@ def assess(
     indexes: dict[Any, Any] = {}
     how: dict[str, Any] = {"bm25": True, "bm25_weight": bm25_weight, "indexes": indexes}
     how["depth"] = 0 if cross_encoder is None else max(rerank_top)
-    found = run_searches(models, rankings, sizes, **how, **options)
+    found = run_searches(models, rankings, sizes, fit_on=fit_on, **how, **options)
 
     def ndcg_of(name: str) -> float:
         return measure_run(found[name].run, judged)["ndcg@10"]
@@ -190,13 +220,18 @@ def assess(
         called = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"
         limited = limit_of(cross_encoder, reranker_max_length)
         tokens = limited if limited < 10**9 else None
-        orders = dict(
-            rerank_search(score, called, rankings, found[max(mixed, key=ndcg_of)], rerank_top, tokens=tokens)
-        )
-        found, reranked = found | orders, list(orders)
+        searched = found[max(mixed, key=ndcg_of)]
+        fitted = None
+        if fit_on is not None and rerank_weight is None:
+            fitted = fit_on, search_again(searched, fit_on, max(rerank_top), indexes)
+        blending: dict[str, Any] = {"weight": rerank_weight, "fit_on": fitted, "tokens": tokens}
+        orders = dict(rerank_search(score, called, rankings, searched, rerank_top, **blending))
+        found = found | orders
+        # The bare order may throw away what the search knew.
+        reranked = [name for name in orders if name.endswith(BLENDED)]
     runs = {name: search.run for name, search in found.items()}
     compared = compare_runs(runs, judged, level_of(rankings))
-    searches = {name: {**values, **found[name].costs} for name, values in compared.items()}
+    searches = {name: {**values, "share": found[name].share, **found[name].costs} for name, values in compared.items()}
     best = max(own, key=ndcg_of)
     if others and gain_of(runs[best], runs[(other := max(others, key=ndcg_of))], judged)[1] > 0:
         best = other

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers.utils import logging
 
+from hf_dse.common.settings import settings_of
 from hf_dse.data.rankings import Rankings
 from hf_dse.measure.metrics import bootstrap_interval, level_of, measure_run, relevance
+from hf_dse.measure.shares import RERANK_WEIGHTS, Share, fit_bm25, fit_share
+from hf_dse.retrieval.blend import blend
 from hf_dse.retrieval.bm25 import import_bm25
 from hf_dse.retrieval.index import Index, Run
-from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
+from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP, RERANK_WEIGHT
 from hf_dse.retrieval.sentence_transformer import embed, length_of
 
 
@@ -31,6 +34,9 @@ logger = logging.get_logger(__name__)
 TOP_K = 100
 TIMED_QUERIES = 10
 
+# How the name of a search ends whose reranker does not decide alone.
+BLENDED = "blended)"
+
 # What is found for a query: the id of a document, its score, and what a reranker reads of it.
 Found = dict[str, list[tuple[str, float, str]]]
 
@@ -40,7 +46,8 @@ class Search:
     """
     A row of a comparison: what was found, by which `model` (`None`: by words alone), in passages of `chunk_size`
     tokens (0: whole texts), with a share of BM25 or not, and in the order of a reranker of the first `rerank_top` or
-    not; how many tokens of a text it reads (`None`: all), and what it cost on this machine.
+    not, blended with the search by `rerank_weight`; the last `share` that was fitted or chosen; how many tokens of a
+    text it reads (`None`: all), and what it cost on this machine.
     """
 
     found: Found = field(repr=False)
@@ -48,13 +55,15 @@ class Search:
     chunk_size: int = 0
     bm25_weight: float = 0.0
     rerank_top: int | None = None
+    rerank_weight: float | None = None
+    share: Share | None = None
     tokens: int | None = None
     query_ms: float = 0.0
     corpus_seconds: float = 0.0
 
     @property
     def run(self) -> Run:
-        return {query_id: {name: score for name, score, _ in hits} for query_id, hits in self.found.items()}
+        return run_of(self.found)
 
     @property
     def costs(self) -> dict[str, Any]:
@@ -62,11 +71,16 @@ class Search:
 
 
 def compare_searches(
-    models: Mapping[str, "SentenceTransformer"], splits: Mapping[str, Rankings], **options: Any
+    models: Mapping[str, "SentenceTransformer"],
+    splits: Mapping[str, Rankings],
+    *,
+    fit_on: Mapping[str, Rankings | None] | None = None,
+    **options: Any,
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """
-    The metrics of the searches of [`run_searches`] by their names, for each split. Each but the first has its
-    `difference` in nDCG@10 with the ends `low` and `high` of a 95 % interval.
+    The metrics of the searches of [`run_searches`] by their names, for each split, with the `share` of BM25 beside the
+    cosine, fitted on the queries that `fit_on` has for the split. Each but the first has its `difference` in nDCG@10
+    with the ends `low` and `high` of a 95 % interval.
     """
     judged = {split: relevance(rankings) for split, rankings in splits.items()}
     reads = {name: length_of(model, "document") for name, model in models.items()}
@@ -81,11 +95,20 @@ def compare_searches(
     indexes: dict[Any, tuple[Index, float]] = {}
     for split, rankings in splits.items():
         size = 0 if rankings.has_passages else rankings.chunk_size or 0
-        searches = run_searches(models, rankings, [size], indexes=indexes, **options)
+        fitted = (fit_on or {}).get(split)
+        searches = run_searches(models, rankings, [size], fit_on=fitted, indexes=indexes, **options)
         runs = {name: search.run for name, search in searches.items()}
         found = compare_runs(runs, judged[split], level_of(rankings))
-        compared[split] = {name: {**metrics, "tokens": searches[name].tokens} for name, metrics in found.items()}
+        compared[split] = {
+            name: {**metrics, "share": searches[name].share, "tokens": searches[name].tokens}
+            for name, metrics in found.items()
+        }
     return compared
+
+
+def run_of(found: Found) -> Run:
+    """The scores of the documents that were found."""
+    return {query_id: {name: score for name, score, _ in hits} for query_id, hits in found.items()}
 
 
 def run_searches(
@@ -94,14 +117,16 @@ def run_searches(
     chunk_sizes: Sequence[int],
     *,
     bm25: bool = False,
-    bm25_weight: float = BM25_WEIGHT,
+    bm25_weight: float | None = None,
+    fit_on: Rankings | None = None,
     indexes: dict[Any, tuple[Index, float]] | None = None,
     depth: int = 0,
     **options: Any,
 ) -> dict[str, Search]:
     """
     The searches of each model in each unit by their names: by the similarity, with BM25 where that is the cosine, and
-    by BM25 alone.
+    by BM25 alone. The weight of BM25 is the one that is given, or fitted for each model `fit_on` other judged queries
+    of the corpus, or that which the folder of a model has kept, or 0.3.
     """
     if bm25:
         import_bm25()
@@ -134,9 +159,22 @@ def run_searches(
             if index.similarity == "cosine":
                 # Both need the index of the words.
                 by_model["corpus_seconds"] = seconds + results[words].corpus_seconds
-                how["bm25_weight"] = bm25_weight
-                results[f"{row} with BM25"] = _search(index, rankings, depth, how, ms, **by_model)
+                if bm25_weight is None and fit_on is not None:
+                    share = fit_bm25(index, fit_on)
+                else:
+                    kept = settings_of(model.transformers_model).bm25_weight if bm25_weight is None else bm25_weight
+                    share = Share(BM25_WEIGHT if kept is None else kept)
+                how["bm25_weight"] = share.weight
+                results[f"{row} with BM25"] = _search(index, rankings, depth, how, ms, share=share, **by_model)
     return results
+
+
+def search_again(search: Search, rankings: Rankings, depth: int, indexes: Mapping[Any, tuple[Index, float]]) -> Search:
+    """The same search of a model for other queries of its corpus, in the indexes of [`run_searches`]."""
+    index = next(
+        index for (name, size, _), (index, _) in indexes.items() if (name, size) == (search.model, search.chunk_size)
+    )
+    return _search(index, rankings, depth, {"bm25_weight": search.bm25_weight}, model=search.model)
 
 
 def _search(
@@ -163,28 +201,59 @@ def _embedding_ms(index: Index, rankings: Rankings) -> float:
 
 
 def rerank_search(
-    score: "Reranker", name: str, rankings: Rankings, search: Search, tops: Sequence[int] = RERANK_TOP, **facts: Any
+    score: "Reranker",
+    name: str,
+    rankings: Rankings,
+    search: Search,
+    tops: Sequence[int] = RERANK_TOP,
+    *,
+    weight: float | None = None,
+    fit_on: tuple[Rankings, Search] | None = None,
+    **facts: Any,
 ) -> Iterator[tuple[str, Search]]:
     """
-    Yields the searches of a reranker that orders the first documents of each query, by their names. The others follow
-    as they were, and all of a query that the reranker could not read.
+    Yields the searches of a reranker that orders the first documents of each query, alone and blended with the search,
+    by their names. The others follow as they were, and all of a query that the reranker could not read. The weight of
+    the reranker is the one that is given, or fitted `fit_on` other judged queries and the same search of them, or 0.5.
     """
-    texts = [[text for *_, text in hits[: max(tops)]] for hits in search.found.values()]
-    start = time.perf_counter()
-    scores = score(rankings.queries["query"][:], texts)
-    scores = [[-float(place) for place in range(len(row))] if any(map(math.isnan, row)) else row for row in scores]
-    ms_each = 1000 * (time.perf_counter() - start) / max(1, sum(map(len, texts)))
+    scores, seconds = _score(score, rankings, search, max(tops))
+    fitted = None if weight is not None or fit_on is None else _score(score, *fit_on, max(tops))[0]
     which = "both" if search.bm25_weight else "the search"
     for top in tops:
-        found: Found = {}
-        for (query_id, hits), values in zip(search.found.items(), scores, strict=True):
-            first = sorted(zip(hits[:top], values[:top], strict=True), key=lambda pair: -pair[1])
-            lowest = min((value for _, value in first), default=0.0)
-            rest = [(hit, lowest - place) for place, hit in enumerate(hits[len(first) :], start=1)]
-            found[query_id] = [(hit[0], value, hit[2]) for hit, value in (*first, *rest)]
-        query_ms = search.query_ms + ms_each * float(np.mean([len(found[:top]) for found in texts]))
-        reranked = replace(search, found=found, rerank_top=top, query_ms=query_ms, **facts)
-        yield f"{name} (reranks the top {top} of {which})", reranked
+        share = Share(RERANK_WEIGHT if weight is None else weight)
+        if fitted is not None and fit_on is not None:
+            queries, searched = fit_on
+            runs = {one: run_of(_reorder(searched, fitted, top, one)) for one in RERANK_WEIGHTS}
+            share = fit_share(runs.__getitem__, RERANK_WEIGHTS, RERANK_WEIGHT, relevance(queries), level_of(queries))
+        ms = search.query_ms + 1000 * seconds * float(np.mean([len(row[:top]) for row in scores]))
+        options: dict[str, Any] = {"rerank_top": top, "query_ms": ms, **facts}
+        for own, ending in ((Share(1.0), ")"), (share, f", {BLENDED}")):
+            found = _reorder(search, scores, top, own.weight)
+            reranked = replace(search, found=found, rerank_weight=own.weight, share=own, **options)
+            yield f"{name} (reranks the top {top} of {which}{ending}", reranked
+
+
+def _score(score: "Reranker", rankings: Rankings, search: Search, top: int) -> tuple[list[list[float]], float]:
+    """The scores of the first documents of each query, NaN for all where one has none, and the seconds for each."""
+    texts = [[text for *_, text in hits[:top]] for hits in search.found.values()]
+    start = time.perf_counter()
+    scores = score(rankings.queries["query"][:], texts)
+    scores = [[math.nan] * len(row) if any(map(math.isnan, row)) else row for row in scores]
+    return scores, (time.perf_counter() - start) / max(1, sum(map(len, texts)))
+
+
+def _reorder(search: Search, scores: list[list[float]], top: int, weight: float) -> Found:
+    """What was found, its first documents by their scores blended with those of the search."""
+    own = [[score for _, score, _ in hits[:top]] for hits in search.found.values()]
+    blended = blend([[row[:top] for row in scores], own], [weight, 1 - weight])
+    found: Found = {}
+    for (query_id, hits), values in zip(search.found.items(), blended, strict=True):
+        values = [-float(place) if math.isnan(value) else value for place, value in enumerate(values)]
+        first = sorted(zip(hits[:top], values, strict=True), key=lambda pair: -pair[1])
+        lowest = min(values, default=0.0)
+        rest = [(hit, lowest - place) for place, hit in enumerate(hits[len(first) :], start=1)]
+        found[query_id] = [(hit[0], value, hit[2]) for hit, value in (*first, *rest)]
+    return found
 
 
 def compare_runs(

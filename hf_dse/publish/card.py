@@ -36,8 +36,9 @@ def make_model_card(
     *,
     model_id: str,
     metrics: Mapping[str, Mapping[str, float]] | None = None,
+    searches: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
     base_model: str | None = None,
-    teacher: str | None = None,
+    teacher: str | Sequence[str | None] | None = None,
     datasets: Sequence[str | None] | None = None,
     recipe: Mapping[str, Any] | None = None,
     max_length: int | None = None,
@@ -46,6 +47,7 @@ def make_model_card(
     """Renders `model_card.md` with the facts that [`export`] was given; unknown ones are left out."""
     config: Any = model.config
     metrics, recipe = metrics or {}, dict(recipe or {})
+    teachers = [teacher] if isinstance(teacher, str | None) else teacher
     command = recipe.pop("command", None)
     sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
     measured_on = sources[0] if sources else Origin("unnamed data")
@@ -56,7 +58,7 @@ def make_model_card(
     num_slots = sorted({layer.num_slots for layer in layers if "linear" in layer.layer_type})
     windows = sorted({layer.window for layer in layers if "sliding" in layer.layer_type})
     tags = ["sentence-transformers", "transformers", "sentence-similarity", "feature-extraction", "hf-dse"]
-    tags += ["linformer"] * bool(num_slots) + ["knowledge-distillation"] * (teacher is not None)
+    tags += ["linformer"] * bool(num_slots) + ["knowledge-distillation"] * bool(teacher)
     data = ModelCardData(
         model_name=model_id.split("/")[-1],
         library_name="sentence-transformers",
@@ -96,12 +98,13 @@ def make_model_card(
         has_head=has_head(model),
         max_length=max_length or config.max_position_embeddings,
         base=base,
-        teacher=None if teacher is None else describe_source(teacher),
+        teacher=" and ".join(str(describe_source(name)) for name in teachers if name is not None) or None,
         sources=sources,
         measured_on=measured_on,
         command=command,
         recipe=recipe,
         metrics=metrics,
+        searches=searches,
         splits=shlex.join(map(one_line, metrics)),
         metric_names=list(dict.fromkeys(name for values in metrics.values() for name in values)),
         is_search=is_search,

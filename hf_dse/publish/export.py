@@ -40,8 +40,9 @@ def export(
     overwrite_output_dir: bool = False,
     model_id: str | None = None,
     metrics: Mapping[str, Mapping[str, float]] | None = None,
+    searches: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
     base_model: str | None = None,
-    teacher: str | None = None,
+    teacher: str | Sequence[str | None] | None = None,
     datasets: Sequence[str | None] | None = None,
     recipe: Mapping[str, Any] | None = None,
     license: str | None = None,
@@ -73,8 +74,9 @@ def export(
         overwrite_output_dir (`bool`, *optional*, defaults to `False`): Whether to replace an existing model folder.
         model_id (`str`, *optional*): Name of the model in the examples of the card. Defaults to that of the folder.
         metrics (`Mapping[str, Mapping[str, float]]`, *optional*): Metrics by split on the first of `datasets`.
+        searches (`Mapping`, *optional*): By split and name `ndcg@10`, `low`, `high` and `share`, this model first.
         base_model (`str`, *optional*): The encoder that the model was converted from.
-        teacher (`str`, *optional*): The cross-encoder that the model was distilled from.
+        teacher (`str` or `Sequence[str]`, *optional*): The teachers that the model was distilled from.
         datasets (`Sequence[str]`, *optional*): Training data: names of pair tasks, Hub ids or folders.
         recipe (`Mapping[str, Any]`, *optional*): Settings of the training; `recipe["command"]` is a shell command.
         license (`str`, *optional*): Hub identifier of the license of the weights, such as `"apache-2.0"`.
@@ -103,7 +105,7 @@ def export(
     if int8 and format != "onnx":
         raise ValueError(f'int8=True quantizes a graph of ONNX, not format={format!r}: add `--format onnx` ("onnx").')
     facts: dict[str, Any] = {"metrics": metrics, "base_model": base_model, "teacher": teacher, "datasets": datasets}
-    facts |= {"recipe": recipe, "license": license}
+    facts |= {"recipe": recipe, "license": license, "searches": searches}
     path = to_path(output_dir)
     target = path.resolve()
     check_target(target, overwrite_output_dir)

@@ -22,7 +22,8 @@ from hf_dse.data.options import CHUNK_SIZE
 from hf_dse.data.passages import line_of
 from hf_dse.data.rankings import check_ids
 from hf_dse.data.tables import to_json, to_python, to_table
-from hf_dse.data.texts import is_folder_of_files, read_texts
+from hf_dse.data.texts import is_folder_of_files, read_columns, read_texts, texts_of
+from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.index import Index
 from hf_dse.retrieval.sentence_transformer import embed, similarity_of
 
@@ -44,7 +45,7 @@ def search_corpus(
     queries: Sequence[str],
     *,
     text_column: str = "text",
-    bm25_weight: float = 0.0,
+    bm25_weight: float | None = None,
     chunk_size: int | None = None,
     index_dir: str | None = None,
     batch_size: int = 32,
@@ -53,12 +54,17 @@ def search_corpus(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """
     Ranks the texts of a corpus by the best of their passages: files of a folder are split, other texts only with a
-    `chunk_size`. Vectors and words are kept in `index_dir`, by default in the cache of Hugging Face. `ranking` is
-    `top_k`, `reranker` and `rerank_top` of a search. Returns for each query its `results`, and the columns of a
+    `chunk_size`. The weight of BM25 is that which the model has kept, or 0. Vectors and words are kept in `index_dir`,
+    by default in the cache of Hugging Face. `ranking` is `top_k`, `reranker`, `rerank_top` and `rerank_weight` of a
+    search. Returns for each query its `results`, and the columns of a
     printed table: scores, the place of a text, and the text.
     """
+    learned = read_settings(model_name)
+    if bm25_weight is None:
+        bm25_weight = learned.bm25_weight if learned.bm25_weight and has_bm25() else 0.0
     scores = {"score": similarity_of(model) + (" + BM25" if bm25_weight else "")}
-    scores = scores if ranking.get("reranker") is None else {"rerank": "rerank", **scores}
+    if ranking.get("reranker") is not None:
+        scores = {name: name for name in ("blend", "rerank")} | scores
     columns = to_python(read_texts(corpus, text_column))
     if taken := [name for name in scores.values() if name in columns]:
         raise ValueError(f"{corpus} has a column {taken[0]!r}, which is the name of a score: rename it.")
@@ -68,13 +74,13 @@ def search_corpus(
     if place == "position":
         columns = {"position": list(range(len(columns[text_column]))), **columns}
     if chunk_size is None:
-        learned = read_settings(model_name).chunk_size
-        chunk_size = (CHUNK_SIZE if learned is None else learned) if is_folder else 0
+        chunk_size = (CHUNK_SIZE if learned.chunk_size is None else learned.chunk_size) if is_folder else 0
     folder = to_path(index_dir) if index_dir else _index_folder(corpus, model_name)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     index = Index(model, columns[text_column], chunk_size=chunk_size, cache_dir=folder, **options)
     index.check(queries, bm25_weight)
-    logger.info(f"Index of {corpus}: {index.unit}, in {folder}")
+    share = f", BM25 with the weight {bm25_weight:g}" if bm25_weight else ""
+    logger.info(f"Index of {corpus}: {index.unit}{share}, in {folder}")
     found = index.search(queries, bm25_weight=bm25_weight, **ranking)
     index.prune()
     rows: list[dict[str, Any]] = []
@@ -106,13 +112,14 @@ def encode_file(
     **options: Any,
 ) -> tuple[int, int]:
     """
-    Embeds the texts of `source` into a .parquet file with their columns, or a .npy file, beside which a file that ends
-    in .ids.jsonl names the text of each row. Returns the number of vectors and their size. The options are those of
-    [`embed`].
+    Embeds the texts of `source`, after their titles if they have any, into a .parquet file with their columns, or a
+    .npy file, beside which a file that ends in .ids.jsonl names the text of each row. Returns the number of vectors
+    and their size. The options are those of [`embed`].
     """
     path = output_path(output, (".npy", ".parquet"))
-    table = to_table(read_texts(source, text_column), source)
-    texts = table[text_column].to_pylist()
+    # The columns stay as they are, also where a text is read after its title.
+    columns = read_columns(source, text_column)
+    table, texts = to_table(columns, source), texts_of(columns, text_column, source)
     name = next((name for name in ID_COLUMNS if name in table.column_names), None)
     ids = range(len(texts)) if name is None else table[name].to_pylist()
     check_ids(ids, f"{source}, {name}")

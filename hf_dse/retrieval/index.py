@@ -31,7 +31,9 @@ from hf_dse.data.passages import with_titles
 from hf_dse.data.rankings import Rankings, check_ids, to_lists
 from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import warn_of_texts
+from hf_dse.retrieval.blend import blend
 from hf_dse.retrieval.bm25 import Words, drop_words, import_bm25, number_groups
+from hf_dse.retrieval.options import RERANK_WEIGHT
 from hf_dse.retrieval.rerankers import Reranker, load_reranker, rerank
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import (
@@ -330,10 +332,11 @@ class Index:
         bm25_weight: float = 0.0,
         reranker: "CrossEncoder | Reranker | str | PathLike | None" = None,
         rerank_top: int = 50,
+        rerank_weight: float = RERANK_WEIGHT,
     ) -> list[list[dict[str, Any]]]:
         """
-        Ranks texts for queries: by their vectors, with BM25 added to the cosine, and in the order of a reranker. The
-        search is exact. Of equal scores that of the earlier text comes first.
+        Ranks texts for queries: by their vectors, with BM25 added to the cosine, and with the scores of a reranker.
+        The search is exact. Of equal scores that of the earlier text comes first.
 
         Args:
             queries (`Sequence[str]`):
@@ -351,15 +354,20 @@ class Index:
                 score of its best window.
             rerank_top (`int`, *optional*, defaults to 50):
                 How many texts of each query the reranker reads, at least `top_k`.
+            rerank_weight (`float`, *optional*, defaults to 0.5):
+                Share of the reranker's score beside that of the search, see [`blend`]: 1 is its order alone, which
+                may throw away what the search knew, 0 that of the search. [`assess`] fits it on judged queries.
 
         Returns:
             `list[list[dict]]`: for each query the best texts, the best first: `score`, `row` (the place in the texts),
             `id` if there are ids, `text` (the best passage), `start` (the character at which it starts in its text),
-            and with a reranker `rerank`, its score.
+            and with a reranker `rerank`, its score, and `blend`, that of both, by which they are ordered.
         """
         queries = list_texts(queries)
         self.check(queries, bm25_weight)
         check_at_least(1, top_k=top_k, rerank_top=rerank_top)
+        if not 0 <= rerank_weight <= 1:
+            raise ValueError(f"rerank_weight={rerank_weight}: it has to be between 0 and 1.")
         score: Any = reranker
         if isinstance(reranker, str | PathLike) or hasattr(reranker, "predict"):
             # A head that its checkpoint lacks is refused before the texts are embedded.
@@ -372,11 +380,15 @@ class Index:
         hits = [[self._hit(*pair) for pair in zip(*row, strict=True)] for row in zip(*found, strict=True)]
         if reranker is not None:
             read = [[self.read[place] for place in row] for row in found[1].tolist()]
-            for row, values in zip(hits, score(queries, read), strict=True):
-                for hit, value in zip(row, values, strict=True):
-                    hit["rerank"] = float(value)
+            scores = score(queries, read)
+            blended = blend(
+                [scores, [[hit["score"] for hit in row] for row in hits]], [rerank_weight, 1 - rerank_weight]
+            )
+            for row, *columns in zip(hits, scores, blended, strict=True):
+                for hit, value, mixed in zip(row, *columns, strict=True):
+                    hit |= {"rerank": float(value), "blend": mixed}
                 # What has no score comes last.
-                row.sort(key=lambda hit: (math.isnan(hit["rerank"]), -hit["rerank"]))
+                row.sort(key=lambda hit: (math.isnan(hit["blend"]), -hit["blend"]))
         return [row[:top_k] for row in hits]
 
     def _hit(self, score: np.float32, position: np.int64) -> dict[str, Any]:
@@ -598,7 +610,7 @@ def search(
             The texts. Blank ones are left out.
         options (*optional*):
             The options of [`Index`], such as `groups` and `chunk_size`, and of [`Index.search`], such as `top_k`,
-            `bm25_weight`, `reranker` and `rerank_top`.
+            `bm25_weight`, `reranker`, `rerank_top` and `rerank_weight`.
 
     Returns:
         `list[list[dict]]`: for each query the best texts, see [`Index.search`].
@@ -614,7 +626,8 @@ def search(
     'The kitten is asleep.'
     ```
     """
-    how = {name: options.pop(name) for name in ("top_k", "bm25_weight", "reranker", "rerank_top") if name in options}
+    names = ("top_k", "bm25_weight", "reranker", "rerank_top", "rerank_weight")
+    how = {name: options.pop(name) for name in names if name in options}
     return Index(model, texts, **options).search(queries, **how)
 
 

@@ -5,6 +5,9 @@
 # Weight of BM25 beside the cosine, if nothing else is said.
 BM25_WEIGHT = 0.3
 
+# Share of a reranker's score beside that of the search, if nothing else is said.
+RERANK_WEIGHT = 0.5
+
 # How many documents of a query a reranker reads.
 RERANK_TOP = (20, 100)
 

@@ -3,7 +3,7 @@
 """`hf_dse.distill`: distillation in one call, of one stage, and the stages of a recipe one after the other."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from hf_dse.training.base import (
 
 
 if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder
+    from hf_dse.retrieval.rerankers import Teacher
 
 logger = logging.get_logger(__name__)
 
@@ -40,7 +40,7 @@ RUN = {"general": run_general, "pairs": run_pairs, "ranking": run_ranking}
 
 def distill(
     model: str | os.PathLike | PreTrainedModel,
-    teacher: "str | os.PathLike | CrossEncoder | None" = None,
+    teacher: "Teacher | Sequence[Teacher] | None" = None,
     dataset: str | os.PathLike | Dataset | Rankings | Mapping[str, Dataset | Rankings] | None = None,
     output_dir: str | os.PathLike = "student",
     *,
@@ -55,9 +55,10 @@ def distill(
     Args:
         model (`str`, `os.PathLike` or `PreTrainedModel`):
             A DSE model, or an encoder that is converted first: a Hub id, a folder or a loaded DSE model.
-        teacher (`str`, `os.PathLike` or `CrossEncoder`, *optional*):
-            The cross-encoder, by its name or loaded. With `stage="general"` the name of the encoder to learn from, by
-            default the source of the student.
+        teacher (`str`, `os.PathLike`, `CrossEncoder` or a list of these, *optional*):
+            The cross-encoder, by its name or loaded; for rankings also several teachers, such as a reranker and an
+            encoder, whose scores [`blend`] puts on one scale. With `stage="general"` the name of the encoder to learn
+            from, by default the source of the student.
         dataset (`str`, `os.PathLike`, `datasets.Dataset`, [`Rankings`] or a `Mapping` of these, *optional*):
             What [`load_pairs`] or [`load_rankings`] reads or returns; a single dataset is the train split. With
             `stage="general"` a file of texts, or loaded ones with the column `text`.
@@ -111,12 +112,14 @@ def distill(
         stage = "ranking" if any(isinstance(part, Rankings) for part in parts) else "pairs"
     if stage not in STAGES:
         raise ValueError(f"stage={stage!r}: it has to be one of {', '.join(STAGES)}.")
+    if stage == "pairs" and isinstance(teacher, list):
+        raise TypeError("Several teachers are for rankings: add their scores to pairs with `score(teachers, pairs)`.")
     if stage == "general" and not isinstance(teacher, str | None):
         raise TypeError("The general stage converts its teacher itself: pass the folder or Hub id of an encoder.")
     values: dict[str, Any] = {
         "stage": stage,
         "model_name_or_path": _name_of(model),
-        "teacher_name_or_path": _name_of(teacher),
+        "teacher_name_or_path": list(map(_name_of, teacher)) if isinstance(teacher, list) else _name_of(teacher),
         "output_dir": os.fspath(output_dir),
     }
     if isinstance(dataset, str):
@@ -130,7 +133,7 @@ def distill(
         *fill(kinds, {name: _as_name(value) for name, value in values.items()}),
         model=model if isinstance(model, PreTrainedModel) else None,
         processing_class=processing_class,
-        teacher=None if isinstance(teacher, str) else teacher,
+        teacher=None if isinstance(teacher, str | None) else teacher,
         dataset=None if isinstance(dataset, str) else dataset,
     )
 
@@ -144,6 +147,7 @@ def _as_name(value: Any) -> Any:
 
 def _name_of(model: Any) -> str | None:
     """Returns the name of a model; for a loaded model, the name that it was loaded from."""
+    model = getattr(model, "transformers_model", model)
     return model if isinstance(model, str | None) else getattr(model.config, "name_or_path", None)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hf_dse.common.options import HfArg
 from hf_dse.convert.options import ConvertOptions
 from hf_dse.data.options import DataArguments, TextArguments
+from hf_dse.retrieval.options import BM25_WEIGHT
 from hf_dse.teacher.options import WindowOptions
 from hf_dse.training.options import DseOptions, GeneralOptions, RankingOptions
 
@@ -49,6 +50,17 @@ class TeacherOptions(StageOptions):
 class RankingStageOptions(WindowOptions, TeacherOptions):
     """Which student learns from the scores of which teacher, and on which candidates."""
 
+    teacher_name_or_path: list[str] | None = HfArg(
+        default=None,
+        help="Reranker that scores candidates without `teacher_logits`, or several teachers, such as a reranker and "
+        "an encoder with BM25.",
+    )
+    teacher_weights: list[float] | None = HfArg(
+        default=None, help="Weights of several teachers, whose scores are put on one scale. Default: equal ones."
+    )
+    teacher_bm25_weight: float = HfArg(
+        default=BM25_WEIGHT, help="Weight of BM25 beside the cosine of an encoder among the teachers."
+    )
     pairs_file: str | None = HfArg(
         default=None, help="Pairs with `label` or `teacher_logits`, which are mixed with the queries."
     )
@@ -81,7 +93,13 @@ REFUSED_WITH_DATA = dict.fromkeys(
     ),
     _FROM_FILES,
 )
-REFUSED_WITHOUT_TEACHER = dict.fromkeys(("teacher_dtype", "teacher_max_length", "windows", "cache_dir"), _OF_TEACHER)
+REFUSED_WITHOUT_TEACHER = dict.fromkeys(
+    (
+        *("teacher_dtype", "teacher_max_length", "windows", "cache_dir"),
+        *("teacher_weights", "teacher_bm25_weight"),
+    ),
+    _OF_TEACHER,
+)
 
 
 @dataclass

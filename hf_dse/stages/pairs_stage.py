@@ -20,6 +20,7 @@ from hf_dse.measure.evaluate import evaluate_pairs
 from hf_dse.measure.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.retrieval.rerankers import check_labels, limit_of, overhead
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
+from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.score import score_pairs
 from hf_dse.training.base import check_batches
 from hf_dse.training.pair_trainer import DseTrainer, name_classes
@@ -31,7 +32,7 @@ logger = logging.get_logger(__name__)
 def run_pairs(stage: Stage) -> DistillationResult:
     """Scores pairs where needed, trains the student, and evaluates it on the labelled validation and test splits."""
     args, data_args, training_args = stage.args, stage.data_args, stage.training_args
-    find_teacher = cache(stage.load_teacher)
+    find_teacher = cache(lambda: next(iter(stage.load_teachers()), None))
     task, pairs = _load_task(stage, find_teacher)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
@@ -118,7 +119,7 @@ def _load_task(stage: Stage, find_teacher: Callable[[], Any]) -> tuple[PairTask,
     if data_args.task_name is None and data_args.num_labels is None and data_args.dataset_name != EMBEDDED:
         teacher = find_teacher()
         if teacher is not None:
-            data_args = replace(data_args, num_labels=teacher.num_labels)
+            data_args = replace(data_args, num_labels=getattr(teacher, "num_labels", 1))
     task = resolve_task(data_args)
     if stage.dataset is None:
         return task, load_pairs(data_args, require_labels=False)
@@ -139,5 +140,7 @@ def _score(stage: Stage, pairs: Dataset, task: PairTask, find_teacher: Callable[
         return pairs
     check_labels(teacher, task)
     # The teacher reads as many tokens of both sentences as the student, up to its own limit.
-    length = min(2 * stage.training_args.max_length + overhead(teacher), limit_of(teacher, None))
+    length = None
+    if not is_bi_encoder(teacher):
+        length = min(2 * stage.training_args.max_length + overhead(teacher), limit_of(teacher, None))
     return score_pairs(teacher, pairs, task=task, max_length=length, cache_dir=args.cache_dir)

@@ -3,6 +3,7 @@
 """The ranking stage: a student learns to search from labels and the scores of a teacher."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,19 @@ import torch
 from transformers.utils import logging
 
 from hf_dse.common.display import format_table
+from hf_dse.common.settings import set_settings, settings_of
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
+from hf_dse.measure.assess import FITTED_QUERIES
 from hf_dse.measure.compare import compare_searches
 from hf_dse.measure.metrics import RANKING_METRICS, relevance
+from hf_dse.measure.shares import judged_queries
+from hf_dse.retrieval.blend import check_weights
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
+from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.score import check_scores, score_candidates
 from hf_dse.training.base import check_batches
 from hf_dse.training.ranking_trainer import RankingTrainer, as_rankings, check_targets, limit_rankings, spread_of
@@ -48,6 +54,8 @@ def run_ranking(stage: Stage) -> DistillationResult:
             relevance(rankings)
         except ValueError as error:
             raise ValueError(f"Split {split!r}: {error} Correct its labels, or leave the split out.") from error
+    if stage.has_teacher:
+        check_weights(args.teacher_weights, len(stage.teachers))
     train.check_unit()
     _check_candidates(train, stage.has_teacher)
     if not stage.has_teacher:
@@ -83,11 +91,18 @@ def run_ranking(stage: Stage) -> DistillationResult:
             encoders[args.model_name_or_path] = source
         size = training_args.per_device_eval_batch_size
         with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
-            found = compare_searches(encoders, splits, bm25=has_bm25(), batch_size=size)
+            fit_on = {split: judged_queries(splits, split, FITTED_QUERIES) for split in splits}
+            found = compare_searches(encoders, splits, bm25=has_bm25(), batch_size=size, fit_on=fit_on)
         for split, rows in found.items():
             logger.info(f"{split}\n{format_table(rows, 'search')}")
+            share = next((row["share"] for row in rows.values() if row["share"] is not None), None)
+            if share is not None and share.num_queries:
+                logger.info(f"BM25 beside the cosine: {share}, kept with the student")
+                set_settings(trainer.model, replace(settings_of(trainer.model), bm25_weight=share.weight))
+        stage.searches = found
         first = {split: next(iter(rows.values())) for split, rows in found.items()}
-        return {split: {name: row[name] for name in row if name != "tokens"} for split, row in first.items()}
+        names = ("num_queries", *RANKING_METRICS)
+        return {split: {name: row[name] for name in names} for split, row in first.items()}
 
     names = ("contrastive_weight", "num_candidates", "scale_learning_rate", "freeze_layers")
     recipe = {name: getattr(training_args, name) for name in names}
@@ -117,7 +132,7 @@ def _check_candidates(train: Rankings, is_taught: bool) -> None:
 def _score(stage: Stage, train: Rankings) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     args = stage.args
-    name, is_scored = str(args.teacher_name_or_path or "The teacher"), math.isfinite(spread_of(train))
+    name, is_scored = " and ".join(args.teacher_name_or_path or ["The teacher"]), math.isfinite(spread_of(train))
     is_needed = stage.has_teacher and stage.training_args.kl_weight != 0
     if is_needed and is_scored:
         known = np.isfinite(np.concatenate(train.queries["teacher_logits"][:]))
@@ -128,16 +143,18 @@ def _score(stage: Stage, train: Rankings) -> Rankings:
     elif stage.has_teacher and not is_needed:
         logger.warning(f"{name} is not asked: with kl_weight=0 the labels alone teach.")
     elif is_needed:
-        teacher: Any = stage.load_teacher()
+        teachers = stage.load_teachers()
         options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
-        options["cache_dir"] = args.cache_dir
+        options |= {"weights": args.teacher_weights, "cache_dir": args.cache_dir}
+        if any(map(is_bi_encoder, teachers)):
+            options["bm25_weight"] = args.teacher_bm25_weight
         rows = [row for row, positives in enumerate(train.positives()) if positives][:CHECKED_QUERIES]
         if rows:
             # Before hours of scoring.
             check_scores(
-                score_candidates(teacher, train.select(rows), show_progress=False, **options), name, are_raw=True
+                score_candidates(teachers, train.select(rows), show_progress=False, **options), name, are_raw=True
             )
-        train = score_candidates(teacher, train, **options)
+        train = score_candidates(teachers, train, **options)
     if train.has_scores:
         # Scores that were just made are raw, whatever their range is.
         check_scores(train, name, are_raw=is_needed and not is_scored)

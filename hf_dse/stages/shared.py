@@ -7,7 +7,7 @@ import resource
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,14 +24,14 @@ from hf_dse.convert.student import listed, load_student
 from hf_dse.data.rankings import Rankings
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.publish.export import export, push_model
-from hf_dse.retrieval.rerankers import load_reranker
 from hf_dse.stages.options import REFUSED, REFUSED_WITH_DATA, REFUSED_WITHOUT_TEACHER
 from hf_dse.teacher.bi_encoders import is_bi_encoder
+from hf_dse.teacher.score import load_teacher
 from hf_dse.training.base import RESULTS_FILE
 
 
 if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder
+    from hf_dse.retrieval.rerankers import Teacher
 
 logger = logging.get_logger(__name__)
 
@@ -53,7 +53,7 @@ class DistillationResult:
 class Stage:
     """
     Options of the classes that [`STAGES`] names for a stage, models and data that a Python caller has loaded already,
-    and the source that the model card names.
+    the source that the model card names, and the searches that the student was compared with.
     """
 
     args: Any
@@ -62,13 +62,20 @@ class Stage:
     training_args: Any
     model: PreTrainedModel | None = None
     processing_class: PreTrainedTokenizerBase | None = None
-    teacher: "CrossEncoder | None" = None
+    teacher: Any = None
     dataset: Mapping[str, Dataset | Rankings] | None = None
     base_model: str | None = None
+    searches: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def teachers(self) -> "list[Teacher]":
+        """The teachers, loaded or by their names."""
+        found = self.args.teacher_name_or_path if self.teacher is None else self.teacher
+        return list(found) if isinstance(found, list | tuple) else [] if found is None else [found]
 
     @property
     def has_teacher(self) -> bool:
-        return self.teacher is not None or self.args.teacher_name_or_path is not None
+        return bool(self.teachers)
 
     def check_options(self) -> None:
         """Raises a `ValueError` for an option that the stage would not follow."""
@@ -106,21 +113,15 @@ class Stage:
         model = self.model or self.args.model_name_or_path
         return load_student(model, self.convert_args, num_labels, problem_type)
 
-    def load_teacher(self) -> "CrossEncoder | None":
-        """The teacher whose scores the student learns, if there is one."""
-        if not self.has_teacher:
-            return None
-        if is_bi_encoder(self.teacher):
-            raise TypeError(
-                "The teacher is a bi-encoder, and has to be a cross-encoder: add the cosines of the bi-encoder to the "
-                "data with `score(teacher, data)`, and leave the teacher out."
-            )
-        return load_reranker(
-            self.teacher or self.args.teacher_name_or_path,
-            trust_remote_code=self.args.trust_remote_code,
-            dtype=self.args.teacher_dtype,
-            device=self.training_args.device,
-        )
+    def load_teachers(self) -> list[Any]:
+        """The teachers whose scores the student learns."""
+        options = {"trust_remote_code": self.args.trust_remote_code, "dtype": self.args.teacher_dtype}
+        # A loaded bi-encoder stays where it is.
+        placed = {"device": self.training_args.device}
+        return [
+            load_teacher(one, **({} if is_bi_encoder(one) and not isinstance(one, str) else options | placed))
+            for one in self.teachers
+        ]
 
     def make_once(self, make: Callable[[], Split]) -> Split:
         """Makes data in the first of several processes, which sends them to the others."""
@@ -149,7 +150,13 @@ class Stage:
             recipe = {name: value for name, value in recipe.items() if value is not None}
             recipe |= _common_recipe(trainer)
             name = training_args.hub_model_id or output_dir.name
-            facts |= {"metrics": metrics or None, "recipe": recipe, "model_id": name, "base_model": self.base_model}
+            facts |= {
+                "searches": self.searches or None,
+                "metrics": metrics or None,
+                "recipe": recipe,
+                "model_id": name,
+                "base_model": self.base_model,
+            }
             export(student, path, trainer.processing_class, overwrite_output_dir=True, **facts)
             options = asdict(self.args) | asdict(self.convert_args) | asdict(self.data_args)
             # A teacher that was not asked taught nothing.

@@ -4,10 +4,13 @@
 
 import math
 from itertools import islice, pairwise
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hf_dse.common.loading import read_json, reading
+from hf_dse.common.settings import SETTINGS, read_modules
 from hf_dse.data.passages import split_text
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import Words
@@ -22,8 +25,13 @@ if TYPE_CHECKING:
 
 
 def is_bi_encoder(teacher: Any) -> "TypeIs[SentenceTransformer]":
-    """Whether a teacher is a loaded bi-encoder; a name stands for a reranker."""
-    return hasattr(teacher, "encode_query")
+    """Whether a teacher is a bi-encoder, loaded or by its files: a `SentenceTransformer` with its modules."""
+    if not isinstance(teacher, str | PathLike):
+        return hasattr(teacher, "encode_query")
+    name = fspath(teacher)
+    with reading(name):
+        # A `CrossEncoder` may have modules too.
+        return bool(read_modules(name)) and read_json(name, SETTINGS).get("model_type") != "CrossEncoder"
 
 
 def similarities(

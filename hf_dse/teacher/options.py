@@ -20,15 +20,16 @@ WINDOWS_OPTION = {
 class ScoreOptions:
     """Which teacher scores which split, and where to write the scores."""
 
-    model_name_or_path: str = HfArg(
-        help="The reranker (any `CrossEncoder`): a Hub id (user/name, or user/name@revision) or a folder."
+    model_name_or_path: list[str] = HfArg(
+        help="The reranker (any `CrossEncoder`) or bi-encoder: a Hub id (user/name, or user/name@revision) or a "
+        "folder; or several, whose scores are put on one scale and averaged."
     )
     output_file: str = HfArg(help="File of the scored pairs or rankings, .jsonl or .parquet.")
-    bi_encoder: bool = HfArg(default=False, help="The model is a bi-encoder, and the score is the cosine.")
+    weights: list[float] | None = HfArg(default=None, help="Weights of several models. Default: equal ones.")
     bm25_weight: float = HfArg(
         default=0.0,
-        help="For rankings, with `--bi_encoder`: add so many times BM25 / (the best BM25 of the query) to the "
-        "cosine; 0.3 is a good start.",
+        help="For rankings: add so many times BM25 / (the best BM25 of the query) to the cosine of a bi-encoder; 0.3 "
+        "is a good start.",
     )
     split: str = HfArg(default="train", help="Split to score; for a folder, the name of any file in it.")
     windows: str = field(default="first", metadata=WINDOWS_OPTION)

@@ -19,6 +19,7 @@ from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rank
 from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
 from hf_dse.data.report import are_numbers, check_line, check_order, class_names, class_order, known_scores
 from hf_dse.data.tables import check_texts
+from hf_dse.retrieval.blend import blend, check_weights
 from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker, rerank, score_texts
 from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
 from hf_dse.teacher.bi_encoders import is_bi_encoder, similarities
@@ -37,11 +38,11 @@ CHECKED_PAIRS = 500
 
 
 def score(
-    teacher: "Teacher",
+    teacher: "Teacher | Sequence[Teacher]",
     data: Data,
     *,
     split: str = "train",
-    bi_encoder: bool = False,
+    weights: Sequence[float] | None = None,
     bm25_weight: float = 0.0,
     windows: str = "first",
     task_name: str | None = None,
@@ -55,12 +56,14 @@ def score(
     """
     Adds a teacher's scores to sentence pairs, or to the candidates of queries, as the column `teacher_logits`, like
     `hf-dse score`: raw logits, without sigmoid or softmax, or cosines plus BM25. Each distinct pair is scored once.
+    The scores of several teachers, such as a reranker and the search, are put on one scale, see [`blend`]; those of
+    pairs are averaged.
 
     A reranker always reads a query whole. A document that does not fit next to it is cut into windows of as many
     tokens as fit; the last one ends with the document, so it overlaps the one before.
 
     Args:
-        teacher (`CrossEncoder`, `SentenceTransformer` or `str`):
+        teacher (`CrossEncoder`, `SentenceTransformer`, `str` or a list of these):
             A reranker, or its folder or Hub id; or a bi-encoder, whose score is the cosine, after its prompts for
             queries and documents. Candidates need a reranker with one logit, or two (their difference is the score).
         data (`datasets.Dataset`, [`Rankings`], [`DataArguments`] or `str`):
@@ -68,8 +71,8 @@ def score(
             [`load_pairs`] or [`load_rankings`] reads them.
         split (`str`, *optional*, defaults to `"train"`):
             The split of named data.
-        bi_encoder (`bool`, *optional*, defaults to `False`):
-            Whether a named teacher is a bi-encoder.
+        weights (`Sequence[float]`, *optional*):
+            The weight of each of several teachers. Defaults to equal weights.
         bm25_weight (`float`, *optional*, defaults to 0.0):
             For candidates and a bi-encoder: the weight of BM25 on the whole corpus, see `Index.search`. 0.3 is a good
             start.
@@ -106,7 +109,7 @@ def score(
     >>> corpus = {"text": ["Error 4711: no paper.", "Error 4712: no ink.", "Rain again."]}
     >>> rankings = make_rankings({"query": ["What is error 4712?"], "documents": [[0, 1]]}, corpus)
     >>> encoder = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> scored = score(encoder, rankings, bi_encoder=True, bm25_weight=0.3, show_progress=False)
+    >>> scored = score(encoder, rankings, bm25_weight=0.3, show_progress=False)
     >>> [round(value, 2) for value in scored.queries["teacher_logits"][0]]
     [0.77, 0.95]
     ```
@@ -119,18 +122,34 @@ def score(
     if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
     options: dict[str, Any] = {"batch_size": batch_size, "cache_dir": cache_dir, "show_progress": show_progress}
-    load: Any = to_sentence_transformer if bi_encoder or is_bi_encoder(teacher) else load_reranker
-    model = load(teacher, max_length=max_length, **loading)
+    teachers: Any = teacher if isinstance(teacher, list | tuple) else [teacher]
+    # Before hours of scoring.
+    check_weights(weights, len(teachers))
+    models: list[Any] = [load_teacher(one, max_length=max_length, **loading) for one in teachers]
     if is_ranking:
         rankings = to_rankings(data, split, data_args.chunk_size)
         rankings.check_unit()
-        return score_candidates(model, rankings, windows=windows, bm25_weight=bm25_weight, **options)
+        how: dict[str, Any] = {"weights": weights, "windows": windows, "bm25_weight": bm25_weight}
+        return score_candidates(models, rankings, **how, **options)
     if data_args.task_name is None and data_args.num_labels is None:
-        data_args = replace(data_args, num_labels=getattr(model, "num_labels", 1))
+        data_args = replace(data_args, num_labels=getattr(models[0], "num_labels", 1))
     task = resolve_task(data_args)
-    check_labels(model, task)
+    for model in models:
+        check_labels(model, task)
     pairs = to_pairs(data, data_args, split, require_labels=False, keep_columns=True)
-    return score_pairs(model, pairs, task=task, **options)
+    scored = [score_pairs(model, pairs, task=task, **options) for model in models]
+    if len(scored) == 1:
+        return scored[0]
+    logits = [part["teacher_logits"][:] for part in scored]
+    return with_logits(scored[0], np.average(logits, axis=0, weights=weights).tolist())
+
+
+def load_teacher(
+    teacher: "Teacher", *, max_length: int | None = None, **loading: Any
+) -> "CrossEncoder | SentenceTransformer":
+    """A teacher, ready to score: a bi-encoder if it is one by its files, else a reranker."""
+    load: Any = to_sentence_transformer if is_bi_encoder(teacher) else load_reranker
+    return load(teacher, max_length=max_length, **loading)
 
 
 def score_pairs(
@@ -194,31 +213,33 @@ def match_classes(teacher: "CrossEncoder", dataset: Dataset, task: PairTask) -> 
 
 
 def score_candidates(
-    teacher: "CrossEncoder | SentenceTransformer",
+    teachers: "Sequence[CrossEncoder | SentenceTransformer]",
     rankings: Rankings,
     *,
+    weights: Sequence[float] | None = None,
     max_length: int | None = None,
     windows: str = "first",
     bm25_weight: float = 0.0,
     **options: Any,
 ) -> Rankings:
-    """Queries with a loaded teacher's scores of their candidates. `options` are of [`score_texts`]."""
+    """Queries with loaded teachers' scores of their candidates. `options` are of [`score_texts`]."""
     if windows not in WINDOWS:
         raise ValueError(f"windows={windows!r}: it has to be {' or '.join(map(repr, WINDOWS))}.")
     if not any(rankings.queries["documents"][:]):
         raise ValueError("The queries have no candidates to score: mine them with `mine` or `hf-dse mine`.")
     options["windows"] = windows
-    if is_bi_encoder(teacher):
-        scores = similarities(teacher, rankings, bm25_weight=bm25_weight, **options)
-    else:
-        if bm25_weight:
-            raise ValueError(
-                f"bm25_weight={bm25_weight} is an option of bi-encoders: pass a loaded `SentenceTransformer` "
-                "(`--bi_encoder`), or leave it out."
-            )
-        rows = ranking_rows(rankings)
-        scores = rerank(teacher, rows["query"], rows["documents"], max_length=max_length, **options)
-    scored = replace(rankings, queries=with_logits(rankings.queries, scores))
+    if bm25_weight and not any(map(is_bi_encoder, teachers)):
+        raise ValueError(
+            f"bm25_weight={bm25_weight} is an option of bi-encoders, and there is none among the teachers: add one, "
+            "or leave it out."
+        )
+    parts, rows = [], ranking_rows(rankings)
+    for teacher in teachers:
+        if is_bi_encoder(teacher):
+            parts.append(similarities(teacher, rankings, bm25_weight=bm25_weight, **options))
+        else:
+            parts.append(rerank(teacher, rows["query"], rows["documents"], max_length=max_length, **options))
+    scored = replace(rankings, queries=with_logits(rankings.queries, blend(parts, weights)))
     return judge_best_passages(scored)
 
 

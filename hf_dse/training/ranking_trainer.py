@@ -28,6 +28,7 @@ from hf_dse.measure.evaluate import evaluating
 from hf_dse.measure.metrics import level_of, measure_run, relevance
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.modeling_dse import find_attentions
+from hf_dse.retrieval.blend import mean_spread
 from hf_dse.retrieval.index import Index
 from hf_dse.teacher.score import judge_best_passages
 from hf_dse.training.arguments import RankingTrainingArguments
@@ -41,7 +42,7 @@ from hf_dse.training.base import (
     plain_rows,
     read_tokenizer,
 )
-from hf_dse.training.losses import LOGIT_SPREAD, PairDistillationLoss, RankingLoss, mean_spread
+from hf_dse.training.losses import LOGIT_SPREAD, PairDistillationLoss, RankingLoss
 from hf_dse.training.pair_trainer import check_pair_targets, match_scores
 from hf_dse.training.ranking_steps import PART_SIZE, forward_in_parts, gather_lists
 

@@ -91,7 +91,7 @@ merge "$out/mean" "$out"/search-{1,2}/model
     --model "$encoder" --bm25 --num_negatives 6 --range_max 30 --relative_margin -1 --max_length 256 \
     --dtype "$dtype" --output_file "$out/unlabelled-mined.jsonl"
 score() {
-    [ -f "$out/$2-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model "$encoder" \
+    [ -f "$out/$2-scored.jsonl" ] || hf-dse score --bm25_weight 0.3 --model "$encoder" \
         --corpus "$out/$1" --train_file "$out/$2.jsonl" --max_length 256 --dtype "$dtype" \
         --output_file "$out/$2-scored.jsonl"
 }

@@ -119,9 +119,14 @@ def test_a_prompt_for_passages_is_the_one_for_documents(make_source):
     change(source, SETTINGS, prompts={"query": "of: ", "passage": "in "})
     expected = {"query": "of: ", "passage": "in ", "document": "in "}
     assert settings_of(convert_encoder(str(source))).prompts == expected
-    # As in sentence-transformers, a prompt for documents comes first, also an empty one.
+    # sentence-transformers adds an empty one for documents.
     change(source, SETTINGS, prompts={"document": "", "passage": "in "})
-    assert settings_of(convert_encoder(str(source))).prompts == {"passage": "in "}
+    assert settings_of(convert_encoder(str(source))).prompts == {"passage": "in ", "document": "in "}
+    change(source, SETTINGS, bm25_weight=0.2)
+    assert settings_of(convert_encoder(str(source))).bm25_weight == 0.2
+    change(source, SETTINGS, bm25_weight="0.2")
+    with pytest.raises(ValueError, match="bm25_weight is '0.2', not a finite number of at least 0"):
+        convert_encoder(str(source))
 
 
 def test_lost_settings_are_named(make_source, warnings):

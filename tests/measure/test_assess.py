@@ -72,9 +72,9 @@ def test_a_good_reranker_is_a_ceiling_and_a_bad_one_is_not(encoder, rankings, ma
     found = assess(encoder, rankings, reranker=make_reranker(1), rerank_top=(5, 50), **QUIET)
     assert list(found.searches) == [
         *("model 1 (cosine)", "BM25", "model 1 (cosine) with BM25"),
-        *("reranker (reranks the top 5 of both)", "reranker (reranks the top 50 of both)"),
+        *(f"reranker (reranks the top {top} of both{end}" for top in (5, 50) for end in (")", ", blended)")),
     ]
-    assert found.ceiling == "reranker (reranks the top 50 of both)" and found.found[found.best].model in (
+    assert found.ceiling == "reranker (reranks the top 50 of both, blended)" and found.found[found.best].model in (
         "model 1",
         None,
     )
@@ -153,7 +153,7 @@ def test_the_command(assets, capsys):
     # The random reranker does not pay, so the command is a search.
     assert "Next: `hf-dse search" in err and "--corpus" in err
     _, table = out.split("search ", 1)
-    assert len(table.partition("\ndifference: ")[0].splitlines()) == 1 + 5
+    assert len(table.partition("\ndifference: ")[0].splitlines()) == 1 + 7
     found = assess(assets / "encoder", assets / "queries", reranker=assets / "teacher", device="cpu", **QUIET)
     assert found.gain[1] <= 0
     code, out, err = told(capsys, *model, *data, "--split", "nothing")
@@ -258,7 +258,7 @@ def test_the_files_of_a_folder_are_searched_in_both_units(assets, encoder, files
     assert list(found.searches) == [
         *("model 1 (cosine, whole texts)", "BM25 (whole texts)", "model 1 (cosine, whole texts) with BM25"),
         *(f"model 1 (cosine, {unit})", f"BM25 ({unit})", f"model 1 (cosine, {unit}) with BM25"),
-        "reranker (reranks the top 8 of both)",
+        *("reranker (reranks the top 8 of both)", "reranker (reranks the top 8 of both, blended)"),
     ]
     assert found.best in (f"BM25 ({unit})", f"model 1 (cosine, {unit}) with BM25")
     assert found.found[found.best].chunk_size == 24

@@ -99,7 +99,8 @@ def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_encode
     assert list(rows["test"]) == names and list(rows["again"]) == names and rows["again"][name]["num_queries"] == 2
     model = load_sentence_transformer(str(student), device="cpu")
     expected = evaluate(model, rankings, **QUIET)
-    assert rows["test"][name] == pytest.approx({**expected, "tokens": 64})
+    assert rows["test"][name] == pytest.approx({**expected, "share": None, "tokens": 64})
+    assert [str(row["share"] or "") for row in rows["test"].values()] == ["", "", "0.3", "", "0.3"]
     assert [row["tokens"] for row in rows["test"].values()] == [64, None, 64, 64, 64]
     queries, texts = rankings.queries["query"][:], rankings.corpus["text"][:]
     index = Bm25Index(texts)
@@ -160,8 +161,10 @@ def test_a_reranker_orders_the_first_ones(rankings, encoder):
         first, rest = list(hits)[:5], list(hits)[5:]
         order = [*sorted(first, key=lambda doc_id: -len(text_of[doc_id])), *rest]
         expected[query_id] = {doc_id: -float(place) for place, doc_id in enumerate(order)}
-    ((name, reranked),) = rerank_search(by_length, "teacher", rankings, both, [5])
-    assert name == "teacher (reranks the top 5 of both)"
+    (name, reranked), (other, blended) = rerank_search(by_length, "teacher", rankings, both, [5], weight=0)
+    assert name == "teacher (reranks the top 5 of both)" and other == f"{name[:-1]}, blended)"
+    # A reranker without weight.
+    assert list(map(list, blended.run.values())) == list(map(list, both.run.values()))
     assert {query_id: list(hits) for query_id, hits in reranked.run.items()} == {
         query_id: list(hits) for query_id, hits in expected.items()
     }
@@ -192,11 +195,14 @@ def test_what_searches_read_and_cost(rankings, encoder):
     assert list(found) == ["it (cosine)", "BM25", "it (cosine) with BM25"]
     own, words, both = found.values()
     found |= rerank_search(by_length, "reranker", rankings, both, (5, 20), tokens=40)
-    few, many = list(found.values())[3:]
-    assert list(found)[3:] == ["reranker (reranks the top 5 of both)", "reranker (reranks the top 20 of both)"]
-    assert [search.tokens for search in found.values()] == [64, None, 64, 40, 40]
-    assert [search.model for search in found.values()] == ["it", None, "it", "it", "it"]
-    assert [search.rerank_top for search in found.values()] == [None, None, None, 5, 20]
+    few, _, many, _ = list(found.values())[3:]
+    assert list(found)[3:] == [
+        f"reranker (reranks the top {top} of both{ending})" for top in (5, 20) for ending in ("", ", blended")
+    ]
+    assert [search.tokens for search in found.values()] == [64, None, 64, *[40] * 4]
+    assert [search.model for search in found.values()] == ["it", None, *["it"] * 5]
+    assert [search.rerank_top for search in found.values()] == [None, None, None, 5, 5, 20, 20]
+    assert [search.rerank_weight for search in found.values()] == [None, None, None, 1, 0.5, 1, 0.5]
     assert 0 < words.query_ms and 0 < own.query_ms and both.query_ms < few.query_ms < many.query_ms
     # BM25 alone needs no vectors.
     assert both.corpus_seconds == pytest.approx(own.corpus_seconds + words.corpus_seconds)
@@ -204,7 +210,7 @@ def test_what_searches_read_and_cost(rankings, encoder):
     # Without BM25 the reranker orders the search by vectors.
     (own,) = run_searches({"it": encoder}, rankings, [0], **QUIET).values()
     names = dict(rerank_search(by_length, "reranker", rankings, own, (5, 20)))
-    assert list(names) == [f"reranker (reranks the top {top} of the search)" for top in (5, 20)]
+    assert list(names)[::2] == [f"reranker (reranks the top {top} of the search)" for top in (5, 20)]
 
 
 def test_no_more_tokens_of_a_passage_are_read_than_the_model_reads(rankings, encoder):
@@ -227,7 +233,7 @@ def test_a_query_that_is_too_long_for_the_reranker_keeps_its_order(rankings, enc
         return [[float("nan")] * len(lists[0]), *lists[1:]]
 
     (search,) = run_searches({"it": encoder}, rankings, [0], **QUIET).values()
-    ((_, reranked),) = rerank_search(score, "it", rankings, search, (20,))
+    (_, reranked), _ = rerank_search(score, "it", rankings, search, (20,))
     order = [{key: sorted(hits, key=hits.get, reverse=True) for key, hits in part.run.items()}
              for part in (search, reranked)]  # fmt: skip
     assert order[0]["q0"] == order[1]["q0"] and order[0]["q1"] != order[1]["q1"]

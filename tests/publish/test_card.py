@@ -50,7 +50,7 @@ def test_card_has_the_given_facts(tmp_path, make_model):
     }
     for text in (
         "| test | 1379 | 85.94 | 84.49 |",
-        "cross-encoder my-teacher on sentence pairs",
+        "scores of my-teacher on sentence pairs",
         "[sentence-transformers/all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/",
         "| machine | 2 cores \\| CPU |",
         "```bash\nhf-dse distill --seed 1\n```",

@@ -123,6 +123,22 @@ def test_the_chunk_size_that_a_model_learned(docs, save_encoder, tmp_path, infos
         assert f"{tmp_path / 'lines.txt'}: 2 documents, in" in unit(tmp_path / "lines.txt")
 
 
+def test_the_weight_of_bm25_that_was_fitted(docs, save_encoder, tmp_path, infos):
+    """A search adds BM25 as the folder of a model says, unless another weight is given."""
+    folder = save_encoder()
+    settings = folder / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "bm25_weight": 0.2}))
+    model, options = (
+        load_sentence_transformer(str(folder), device="cpu"),
+        {"index_dir": str(tmp_path / "index"), **QUIET},
+    )
+    kept, given, none = (
+        search_corpus(model, str(folder), str(docs), QUERIES, bm25_weight=weight, **options)
+        for weight in (None, 0.2, 0)
+    )
+    assert kept == given != none and any("BM25 with the weight 0.2" in message for message in infos)
+
+
 def test_words_are_kept_beside_the_vectors(run, tmp_path, monkeypatch):
     first = run(bm25_weight=0.3)
     assert len(list((tmp_path / "index").glob("words-*"))) == 2
@@ -225,8 +241,8 @@ def test_tables_and_lines_are_ranked_whole(encoder, tmp_path, warnings, embedded
         return [[float("cat" in text) for text in found] for found in texts]
 
     shown, hits = search_lines(encoder, tmp_path / "lines.txt", reranker=score, bm25_weight=0.3)
-    assert shown == ["rerank", "cosine + BM25", "position", "text"] and hits[0]["text"] == "a cat"
-    assert list(hits[0]) == ["rerank", "cosine + BM25", "position", "text"]
+    assert shown == ["blend", "rerank", "cosine + BM25", "position", "text"] and hits[0]["text"] == "a cat"
+    assert list(hits[0]) == shown
 
 
 def test_errors(encoder, tmp_path):
@@ -284,6 +300,14 @@ def test_a_file_beside_an_array_names_its_rows(encoder, tmp_path):
     (tmp_path / "table.jsonl").write_text('{"text": "a cat", "_id": "x"}\n{"text": "a dog", "_id": "y"}\n')
     encode_file(encoder, str(tmp_path / "table.jsonl"), str(tmp_path / "v.npy"), **QUIET)
     assert read_ids(tmp_path / "v.ids.jsonl") == [{"row": 0, "_id": "x"}, {"row": 1, "_id": "y"}]
+
+
+def test_a_title_is_read_and_the_columns_stay(encoder, tmp_path):
+    (tmp_path / "table.jsonl").write_text('{"title": "the house", "text": "a cat"}\n')
+    encode_file(encoder, str(tmp_path / "table.jsonl"), str(tmp_path / "v.parquet"), **QUIET)
+    (row,) = pq.read_table(tmp_path / "v.parquet").to_pylist()
+    assert (row["title"], row["text"]) == ("the house", "a cat")
+    np.testing.assert_allclose(row["embedding"], encoder.encode("the house a cat"), atol=1e-5)
 
 
 def test_the_index_of_pandas_stays(encoder, tmp_path):

@@ -33,6 +33,7 @@ from hf_dse import (
 )
 from hf_dse.data.passages import with_titles
 from hf_dse.measure.metrics import measure_run, relevance
+from hf_dse.retrieval.blend import blend
 from hf_dse.retrieval.bm25 import Words
 
 
@@ -89,6 +90,7 @@ def test_vectors_and_groups_that_do_not_fit_are_refused(encoder):
         ({"top_k": -1}, "top_k=-1: it has to be at least 1"),
         ({"top_k": 0}, "top_k=0: it has to be at least 1"),
         ({"rerank_top": 0}, "rerank_top=0: it has to be at least 1"),
+        ({"rerank_weight": 1.5}, "rerank_weight=1.5: it has to be between 0 and 1"),
         ({"chunk_size": -1}, "chunk_size=-1: it has to be at least 0"),
         ({"chunk_size": 8, "vectors": vectors}, "chunk_size=8, and `vectors` are those of whole texts: leave one out"),
         ({"bm25_weight": float("nan")}, "bm25_weight=nan: it has to be a finite number of at least 0"),
@@ -144,7 +146,7 @@ def test_a_reranker_orders_what_is_found(encoder, save_bert, bert_tokenizer, tmp
     folder = save_bert(tmp_path, BertForSequenceClassification, num_labels=1, initializer_range=0.5)
     reranker = CrossEncoder(str(folder), device="cpu")
     first = search(encoder, QUERIES, TEXTS, top_k=4, **QUIET)
-    again = search(encoder, QUERIES, TEXTS, top_k=2, reranker=reranker, rerank_top=4, **QUIET)
+    again = search(encoder, QUERIES, TEXTS, top_k=2, reranker=reranker, rerank_top=4, rerank_weight=1, **QUIET)
     model = BertForSequenceClassification.from_pretrained(folder).eval()
     for query, found, hits in zip(QUERIES, first, again, strict=True):
         # Raw logits, not those of a sigmoid.
@@ -154,7 +156,16 @@ def test_a_reranker_orders_what_is_found(encoder, save_bert, bert_tokenizer, tmp
         assert rows_of(hits) == sorted(logits, key=logits.get, reverse=True)[:2]
         assert [hit["rerank"] for hit in hits] == pytest.approx([logits[hit["row"]] for hit in hits], abs=1e-4)
         assert all(hit["score"] in [before["score"] for before in found] for hit in hits)
-    assert search(encoder, QUERIES, TEXTS, top_k=2, reranker=folder, rerank_top=4, **QUIET) == again
+        assert [hit["blend"] for hit in hits] == [hit["rerank"] for hit in hits]
+    options = {"top_k": 4, "reranker": folder, "rerank_top": 4, **QUIET}
+    assert [hits[:2] for hits in search(encoder, QUERIES, TEXTS, rerank_weight=1, **options)] == again
+    assert list(map(rows_of, search(encoder, QUERIES, TEXTS, rerank_weight=0, **options))) == list(map(rows_of, first))
+    # Each score by its mean spread.
+    mixed = search(encoder, QUERIES, TEXTS, rerank_weight=0.25, **options)
+    parts = [[[hit[name] for hit in hits] for hits in mixed] for name in ("rerank", "score")]
+    expected = blend(parts, [0.25, 0.75])
+    for hits, values in zip(mixed, expected, strict=True):
+        assert [hit["blend"] for hit in hits] == pytest.approx(values) == sorted(values, reverse=True)
 
 
 def test_a_query_without_scores_keeps_its_order(encoder):
@@ -164,7 +175,11 @@ def test_a_query_without_scores_keeps_its_order(encoder):
     def score(queries, texts):
         return [[float("nan")] * len(texts[0]), [float(len(text)) for text in texts[1]]]
 
+    found = search(encoder, QUERIES, TEXTS, reranker=score, rerank_weight=1, **QUIET)
+    assert rows_of(found[0]) == rows_of(first[0])
     found = search(encoder, QUERIES, TEXTS, reranker=score, **QUIET)
+    assert rows_of(found[0]) == rows_of(first[0])
+    found = search(encoder, QUERIES, TEXTS, reranker=score, rerank_weight=1, **QUIET)
     assert rows_of(found[0]) == rows_of(first[0])
     assert [hit["text"] for hit in found[1]] == sorted((hit["text"] for hit in first[1]), key=len, reverse=True)
 
@@ -276,7 +291,7 @@ def test_a_reranker_reads_what_the_model_reads(encoder):
     # The first query is the second passage of the first text.
     queries = [index.read[1], QUERIES[1]]
     assert queries[0] == f"a cat\n{index.passages[1]}"
-    found = index.search(queries, reranker=score)
+    found = index.search(queries, reranker=score, rerank_weight=1)
     for read, places, hits in zip(seen, index.find(queries, 3)[1], found, strict=True):
         assert read == [index.read[place] for place in places]
         assert sorted(map(len, read), reverse=True) == [hit["rerank"] for hit in hits]
@@ -728,7 +743,8 @@ def test_several_threads_find_what_one_finds(save_bert, bert_tokenizer, tmp_path
 
 def test_what_a_reranker_does_not_score_comes_last(encoder):
     scores = [0.1, math.nan, 0.9, 0.5, math.nan]
-    hits = make_index(encoder).search(["cat"], 5, reranker=lambda queries, texts: [scores])[0]
+    index = make_index(encoder)
+    hits = index.search(["cat"], 5, reranker=lambda queries, texts: [scores], rerank_weight=1)[0]
     assert [hit["rerank"] for hit in hits[:3]] == [0.9, 0.5, 0.1] and all(
         math.isnan(hit["rerank"]) for hit in hits[3:]
     )

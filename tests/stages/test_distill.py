@@ -76,8 +76,8 @@ def test_a_single_dataset_is_the_train_split(call, assets):
 def test_errors(call, assets):
     with pytest.raises(ValueError, match="stage='rankings': it has to be one of general, pairs, ranking"):
         call("out", stage="rankings")
-    with pytest.raises(TypeError, match=r"The teacher is a bi-encoder, .* with `score\(teacher, data\)`, and leave"):
-        call("out", teacher=SentenceTransformer(str(assets / "encoder"), device="cpu"))
+    with pytest.raises(TypeError, match=r"Several teachers are for rankings: .* with `score\(teachers, pairs\)`"):
+        call("out", teacher=[SentenceTransformer(str(assets / "encoder"), device="cpu"), str(assets / "teacher")])
     with pytest.raises(TypeError, match="`dataset` is a list: pass `datasets.Dataset.from_list"):
         call("out", dataset=[{"sentence1": "a", "sentence2": "b", "label": 1.0}])
     peft = pytest.importorskip("peft")

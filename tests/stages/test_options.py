@@ -320,9 +320,18 @@ def test_what_a_fixed_projection_does_not_use_is_said(save_bert, tmp_path, warni
     ]
 
 
-@pytest.mark.parametrize("name", ["teacher_dtype", "teacher_max_length", "windows", "cache_dir"])
-def test_without_a_teacher_its_options_are_refused(name, tmp_path):
-    value = {"teacher_dtype": "float16", "teacher_max_length": 8, "windows": "best", "cache_dir": str(tmp_path)}[name]
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("teacher_dtype", "float16"),
+        ("teacher_max_length", 8),
+        ("windows", "best"),
+        ("cache_dir", "kept"),
+        ("teacher_weights", [1.0]),
+        ("teacher_bm25_weight", 0.1),
+    ],
+)
+def test_without_a_teacher_its_options_are_refused(name, value):
     with pytest.raises(ValueError, match=f"^{name}=.* is for the teacher's scores, and there is no teacher"):
         distill("no/such-encoder", dataset="nowhere", stage="ranking", use_cpu=True, **{name: value})
 

@@ -42,6 +42,15 @@ def test_from_a_reranker_to_a_folder(assets, tmp_path, rank, results, capsys):
     assert measured == pytest.approx(results("out")["metrics"]["test"])
     card = (folder / "README.md").read_text()
     assert "ndcg@10" in card and "teacher" in card
+    # Source and student, each alone and with BM25, whose weight few queries do not tell.
+    rows = [
+        line.split(" | ")
+        for line in card.splitlines()
+        if line.startswith(("| student (", f"| {assets / 'encoder'} ("))
+    ]
+    assert [row[0].partition(" (cosine)")[2] for row in rows] == ["", " with BM25"] * 2
+    assert all(row[-1].endswith(", 0.3 |") == ("with BM25" in row[0]) for row in rows)
+    assert "bm25_weight" not in json.loads((folder / "config_sentence_transformers.json").read_text())
     assert list((tmp_path / "cache").iterdir())
 
 
@@ -83,6 +92,39 @@ def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path, rank, sa
     rank("both", train_file=tmp_path / "scored.jsonl", teacher_name_or_path="no/such-teacher")
     assert "no/such-teacher is not asked" in capsys.readouterr().err
     assert same("files", "both")
+
+
+def test_several_teachers_are_one(assets, tmp_path, rank, same, save_encoder, error_of):
+    """A reranker, and an encoder with BM25: as the scores of both that `score` writes."""
+    names = [str(assets / "teacher"), str(save_encoder())]
+    data = DataArguments(train_file=str(assets / "mined.jsonl"), corpus_file=str(assets / "queries"))
+    mined, how = load_rankings(data, ["train"])["train"], {"bm25_weight": 0.5, "show_progress": False, "device": "cpu"}
+    write_rankings(score(names, mined, weights=[1, 2], **how), tmp_path / "scored.jsonl")
+    rank("files", train_file=tmp_path / "scored.jsonl")
+    options = {"teacher_name_or_path": names, "teacher_bm25_weight": 0.5}
+    rank("both", **options, teacher_weights=[1, 2])
+    assert same("files", "both")
+    for name, changed in (("even", {}), ("words", {"teacher_weights": [1, 2], "teacher_bm25_weight": 0.1})):
+        rank(name, **{**options, **changed})
+        assert not same("files", name)
+    assert rank("out", **options, teacher_weights=[1]) == 2
+    assert "weights=[1.0] for 2 scores: pass a finite weight" in error_of()
+
+
+def test_the_weight_of_bm25_is_fitted_and_kept(assets, tmp_path, rank, capsys):
+    """On the judged queries of validation, of which there are enough, and used by a search of the folder."""
+    folder = shutil.copytree(assets / "queries", tmp_path / "data")
+    texts = [json.loads(line)["text"] for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    with (folder / "queries.jsonl").open("a") as queries, (folder / "qrels" / "validation.tsv").open("a") as judged:
+        ids = [json.loads(line)["_id"] for line in (folder / "corpus.jsonl").read_text().splitlines()]
+        for name, text in zip(ids, texts, strict=True):
+            queries.write(json.dumps({"_id": f"of {name}", "text": text[: len(text) // 2]}) + "\n")
+            judged.write(f"of {name}\t{name}\t1\n")
+    assert rank("out", dataset_name=folder, max_steps=1, learning_rate=1e-6) == 0
+    assert "kept with the student" in capsys.readouterr().err
+    settings = json.loads((tmp_path / "out" / "model" / "config_sentence_transformers.json").read_text())
+    weight = settings["bm25_weight"]
+    assert 0 <= weight <= 1 and f"plus {weight} times BM25" in (tmp_path / "out" / "model" / "README.md").read_text()
 
 
 def test_queries_without_candidates_have_nothing_to_learn(assets, tmp_path, rank, error_of):

@@ -15,7 +15,9 @@ from transformers import BertForSequenceClassification
 import hf_dse
 from hf_dse import load_reranker
 from hf_dse.retrieval import rerankers as scoring
+from hf_dse.retrieval.blend import blend
 from hf_dse.teacher import score as teaching
+from hf_dse.teacher.bi_encoders import is_bi_encoder
 
 
 FIRST = ["word1 word2", "word3", "word4 word5", "word1 word2", "word6", "word7 word8 word9 word10 word11 word12"]
@@ -90,6 +92,27 @@ def test_unknown_texts_are_counted(reranker, warnings):
     pairs = Dataset.from_dict({"sentence1": ["word1", "今天北京下雨了"], "sentence2": ["word2", "word3"]})
     score(reranker, pairs)
     assert "1 of 4 texts are mostly unknown to the vocabulary" in warnings[-1]
+
+
+def test_several_teachers_are_one(pairs, save_teacher, save_encoder):
+    """Of pairs the mean of the logits, of candidates on one scale; a name is a bi-encoder by its files."""
+    names = [save_teacher(), save_teacher("other", seed=1)]
+    first, second = (score(name, pairs) for name in names)
+    assert_close(score(names, pairs), (np.array(first) + second) / 2)
+    assert_close(score(names, pairs, weights=[3, 1]), (3 * np.array(first) + second) / 4)
+    encoder = str(save_encoder())
+    assert is_bi_encoder(encoder) and not any(map(is_bi_encoder, names))
+    columns = {"query": FIRST[:2], "documents": [[0, 1, 2], [3, 4]]}
+    rankings = hf_dse.make_rankings(columns, {"text": SECOND})
+    parts = [hf_dse.score(name, rankings, show_progress=False) for name in (names[0], encoder)]
+    parts = [part.queries["teacher_logits"][:] for part in parts]
+    both = hf_dse.score([names[0], encoder], rankings, weights=[1, 2], show_progress=False)
+    for row, expected in zip(both.queries["teacher_logits"], blend(parts, [1, 2]), strict=True):
+        assert row == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="weights=.1. for 2 scores"):
+        hf_dse.score(names, rankings, weights=[1])
+    with pytest.raises(ValueError, match="bm25_weight=0.3 is an option of bi-encoders, and there is none among"):
+        hf_dse.score(names, rankings, bm25_weight=0.3)
 
 
 def test_the_cosine_of_a_bi_encoder(pairs, save_bert, tmp_path):

@@ -49,8 +49,8 @@ def run(tmp_path, capsys):
 
 
 @pytest.fixture
-def encoder(save_bert, tmp_path):
-    return str(save_bert(tmp_path / "encoder"))
+def encoder(save_encoder):
+    return str(save_encoder())
 
 
 def logits_of(name, pairs=PAIRS, **options):
@@ -84,7 +84,7 @@ def test_scores_of_pairs_are_written(run, save_teacher):
 
 def test_a_cosine_is_no_class(run, encoder, tmp_path):
     with pytest.raises(ValueError, match="1 logits of scores, not of classes, but task"):
-        run(encoder, PAIRS, bi_encoder=True, data={"num_labels": 2})
+        run(encoder, PAIRS, data={"num_labels": 2})
     assert not (tmp_path / "scored.jsonl").exists()
 
 
@@ -102,7 +102,7 @@ def test_candidates_are_scored_by_a_reranker(run, language_model):
 
 @pytest.mark.parametrize("options", [{"bm25_weight": 0.3}, {"windows": "best", "max_length": 16}])
 def test_candidates_are_scored_by_a_bi_encoder(run, encoder, options):
-    output, _ = run(encoder, RANKINGS, bi_encoder=True, **options)
+    output, _ = run(encoder, RANKINGS, **options)
     model = SentenceTransformer(encoder, device="cpu")
     model.max_seq_length = options.pop("max_length", model.max_seq_length)
     found = load_rankings(DataArguments(train_file=str(output)))["train"]
