@@ -85,6 +85,8 @@ def assess(
             print(f"{name}: share {search.share}")
     print("tokens: read of a text or passage; query_ms, corpus_seconds: to search once, and to make the index")
     print(f"\n{found}")
+    for name, part in found.shares_of_ceiling().items():
+        print(f"{name} has {100 * part:.0f} % of what the reranker adds to {args.model_name_or_path}.")
     _say_next(args, data_args, found, num_train)
 
 

@@ -62,6 +62,19 @@ class Assessment:
         """Whether the reranker is better than all else by more than chance: only then is there something to distil."""
         return self.gain is not None and self.gain[1] > 0 and self.num_queries >= FEWEST_QUERIES
 
+    def shares_of_ceiling(self) -> dict[str, float]:
+        """
+        For each other model, which part it has of what the reranker adds to the first model, all by their best search:
+        (the model - the first) / (the ceiling - the first), in nDCG@10. Empty without a reranker that adds something.
+        """
+        best: dict[str, float] = {}
+        for name, search in self.found.items():
+            if search.model is not None and search.rerank_top is None:
+                best[search.model] = max(best.get(search.model, 0.0), self.searches[name]["ndcg@10"])
+        first, *others = best
+        gain = 0.0 if self.ceiling is None else self.searches[self.ceiling]["ndcg@10"] - best[first]
+        return {name: (best[name] - best[first]) / gain for name in others} if gain > 0 else {}
+
     @property
     def num_queries(self) -> int:
         """The judged queries that were searched."""

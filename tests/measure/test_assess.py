@@ -3,6 +3,7 @@
 """The table of `assess`, its advice for good and bad rerankers, and the command that it names."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -87,6 +88,18 @@ def test_a_good_reranker_is_a_ceiling_and_a_bad_one_is_not(encoder, rankings, ma
     found = assess(encoder, rankings, reranker=make_reranker(-1), **QUIET)
     assert not found.pays and found.gain[0] < 0
     assert str(found).startswith("There is nothing to distil from this reranker: it is not clearly better (-")
+
+
+def test_what_a_student_has_of_the_ceiling():
+    """By the best search of each model."""
+    values = {"source": (0.5, 0.6), "student": (0.7, 0.75), "weak": (0.3, 0.2)}
+    found = {f"{name}{row}": Search({}, name) for name, row in product(values, range(2))}
+    found |= {"BM25": Search({}), "reranked": Search({}, "source", rerank_top=20)}
+    scores = {f"{name}{row}": values[name][row] for name, row in product(values, range(2))}
+    rows = {name: {"ndcg@10": score} for name, score in (scores | {"BM25": 0.95, "reranked": 0.9}).items()}
+    assessment = Assessment(rows, found, "source1", ceiling="reranked")
+    assert assessment.shares_of_ceiling() == pytest.approx({"student": 0.5, "weak": -1.0})
+    assert replace(assessment, ceiling=None).shares_of_ceiling() == {}
 
 
 def test_a_reranker_reads_as_many_documents_as_it_is_told(encoder, rankings, make_reranker):
