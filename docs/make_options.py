@@ -16,6 +16,9 @@ What each stage makes of each option of `hf-dse distill`, and of the arguments o
 `python docs/make_options.py`. An option is *followed*, and a test shows that it changes what it says; it is *refused*
 with an error before anything is loaded; or it is carried out by *transformers* alone, for a reason below. A field that
 has no place here, such as one of a new version of transformers, fails `tests/stages/test_options.py`.
+
+As with any loss of a `Trainer`, that of accumulated batches is the mean of their means: where they have unequal
+numbers of rows with labels or scores, such as at the end of an epoch, it is not quite that of one larger batch.
 """
 # Tests that show what an option does; that of all others is in `tests/stages/test_options.py`.
 SHOWN = {

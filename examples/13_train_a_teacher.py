@@ -71,7 +71,8 @@ else:
         if name.endswith("bias") and parameter.shape == (1,) and not parameter.any():
             torch.nn.init.constant_(parameter, sum(labels) / len(labels))
 trainer = CrossEncoderTrainer(model=model, args=args, train_dataset=train, loss=loss)
-trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+# The option is a text, `true` or a folder.
+trainer.train(resume_from_checkpoint=args.resume_from_checkpoint in ("true", "True") or args.resume_from_checkpoint)
 model.save_pretrained(args.output_dir)
 kind = "Correlation" if num_labels == 1 else "Classification"
 for split, part in pairs.items():

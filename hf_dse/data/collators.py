@@ -83,7 +83,10 @@ class PairCollator(TextCollator):
         if "teacher_logits" in features[0]:
             scores = [feature["teacher_logits"] for feature in features]
             size = max(len(score or []) for score in scores)
-            batch["teacher_logits"] = torch.tensor([score or [math.nan] * size for score in scores])
+            unknown = [math.nan] * size
+            batch["teacher_logits"] = torch.tensor(
+                [unknown if score is None or None in score else score or unknown for score in scores]
+            )
         return batch
 
 

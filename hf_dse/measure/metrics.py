@@ -149,7 +149,7 @@ def relevance(rankings: Rankings) -> dict[str, dict[str, int]]:
             best = {
                 copy: known[name] for name in sorted(known, key=known.__getitem__) for copy in copies.get(name, ())
             }
-            num_added += sum(label > 0 for copy, label in best.items() if copy not in known)
+            num_added += sum(label > max(0, known.get(copy, 0)) for copy, label in best.items())
             known |= {copy: label for copy, label in best.items() if label > 0}
             grades[query_id] = {doc_id: int(label) for doc_id, label in known.items()}
     if not grades:
@@ -159,8 +159,8 @@ def relevance(rankings: Rankings) -> dict[str, dict[str, int]]:
         )
     if num_added:
         logger.warning_once(
-            f"{num_added} documents without a judgement have the text of a relevant one, and count as relevant too, "
-            "whatever their ids and order; remove copies from the corpus for the numbers of BEIR."
+            f"{num_added} documents without a judgement, or with a lower one, have the text of a relevant one, and "
+            "count as it does, whatever their ids and order; remove copies from the corpus for the numbers of BEIR."
         )
     return grades
 

@@ -147,7 +147,9 @@ class Stage:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             training["peak_memory_mb"] = peak / (2**20 if sys.platform == "darwin" else 2**10)
             metrics = evaluate()
-            recipe = {name: value for name, value in recipe.items() if value is not None}
+            # Of a part of the data other numbers may be found.
+            parts = {name: getattr(self.data_args, name) for name in ("max_train_samples", "max_eval_samples")}
+            recipe = {name: value for name, value in {**recipe, **parts}.items() if value is not None}
             recipe |= _common_recipe(trainer)
             name = training_args.hub_model_id or output_dir.name
             facts |= {

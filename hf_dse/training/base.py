@@ -333,7 +333,7 @@ def facts_of(*rows: Dataset, scores: list[list[float]] | None = None) -> dict[st
     for part in rows:
         for batch in part.iter(1000):
             digest.update(repr(batch).encode())
-    known = [score for part in scores or [] for score in part if score is not None and math.isfinite(score)]
+    known = [score for part in scores or [] for score in part or [] if score is not None and math.isfinite(score)]
     mean = round(sum(known) / len(known), 2) if known else None
     return {"training rows": len(rows[0]), "content of the rows": digest.hexdigest()[:8], "teacher_logits": mean}
 

@@ -130,7 +130,9 @@ def main() -> None:
     # Scores are raw logits, from which students learn.
     model.activation_fn = torch.nn.Identity()
     trainer = CrossEncoderTrainer(model=model, args=training_args, train_dataset=train, loss=ListNetLoss(model))
-    trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+    # The option is a text, `true` or a folder.
+    resume = training_args.resume_from_checkpoint
+    trainer.train(resume_from_checkpoint=resume in ("true", "True") or resume)
     model.save_pretrained(training_args.output_dir)
 
 

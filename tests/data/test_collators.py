@@ -38,6 +38,7 @@ def test_classes_unknown_targets_and_vectors(bert_tokenizer):
     assert torch.equal(collator([{**pair, "label": 2}])["labels"], torch.tensor([2]))
     rows = [{**pair, "label": 1, "teacher_logits": None}]
     rows += [{**pair, "label": None, "teacher_logits": [2.0, 3.0]}]
+    assert collator([{**rows[0], "teacher_logits": [None, 1.0]}, rows[1]])["teacher_logits"][0].isnan().all()
     batch = collator(rows)
     assert batch["labels"][0] == 1.0 and batch["labels"][1].isnan()
     assert batch["teacher_logits"][0].isnan().all() and batch["teacher_logits"][1].tolist() == [2.0, 3.0]

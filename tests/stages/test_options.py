@@ -393,3 +393,8 @@ def test_which_rows_are_read(call, assets, tmp_path, results, weights):
         "rankings", "ranking", teacher=None, dataset=rankings, train_file=None, max_eval_samples=2, max_train_samples=4
     )
     assert results("rankings")["metrics"]["test"]["num_queries"] == 2
+    # The card says that its numbers are of a part.
+    card = (tmp_path / "rankings" / "model" / "README.md").read_text()
+    assert "| max_train_samples | 4 |" in card.replace("\\_", "_") and "| max_eval_samples | 2 |" in card.replace(
+        "\\_", "_"
+    )
