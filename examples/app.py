@@ -68,6 +68,7 @@ from hf_dse import (
     with_own_attention,
 )
 from hf_dse.common.settings import settings_of
+from hf_dse.data.report import report_corpus
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
@@ -390,7 +391,8 @@ class Demo:
         linear = any("linear" in kind for kind in config.layer_types)
         rows = f", attention to k = {', '.join(map(str, k))} rows ({config.linformer_projection})" if linear else ""
         beside = " Beside it: its teacher." if self.teacher else ""
-        return f"The student: {size}{rows}, {self.max_length:,} tokens at most.{beside}"
+        read = "; ".join(str(report_corpus(self.texts, self.index.chunk_size)).splitlines())
+        return f"The student: {size}{rows}, {self.max_length:,} tokens at most.{beside} What is searched: {read}."
 
     def tab(self, name, method, inputs, examples):
         """A tab: its purpose, its inputs, examples that fill them and run, and the result of the first."""

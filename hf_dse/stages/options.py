@@ -50,7 +50,8 @@ class TeacherOptions(StageOptions):
 class RankingStageOptions(WindowOptions, TeacherOptions):
     """Which student learns from the scores of which teacher, and on which candidates."""
 
-    teacher_name_or_path: list[str] | None = HfArg(
+    # The ranking stage alone takes several.
+    teacher_name_or_path: list[str] | None = HfArg(  # type: ignore[assignment]
         default=None,
         help="Reranker that scores candidates without `teacher_logits`, or several teachers, such as a reranker and "
         "an encoder with BM25.",

@@ -89,6 +89,12 @@ def test_a_search_ranks_the_corpus_and_the_teacher_orders_it(demo):
     assert "<span class='place'>notes/d.md:3</span>The cat.<details>" in "".join(demo.search("The cat.", ""))
 
 
+def test_what_was_read_is_said(demo):
+    assert demo.describe().endswith(
+        f"What is searched: {len(CORPUS)} documents; ranked as passages of at most {app.CHUNK_SIZE} tokens."
+    )
+
+
 def test_the_tokens_of_a_row(demo):
     text = "the cat a dog old new the cat a dog old new"
     found = app_pictures.rows_of(find_attentions(demo.encoder.encoder)[0].linformer_layer, 14)
