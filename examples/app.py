@@ -64,11 +64,10 @@ from hf_dse import (
     load_pairs,
     load_reranker,
     make_queries,
+    report,
     to_sentence_transformer,
     with_own_attention,
 )
-from hf_dse.common.settings import settings_of
-from hf_dse.data.report import report_corpus
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
@@ -204,8 +203,6 @@ class Demo:
         self.model, self.teacher, self.texts, self.files = model, teacher, texts, files
         self.encoder, self.tokenizer = model.transformers_model.base_model, model.tokenizer
         self.max_length = model.max_seq_length
-        # As `hf-dse search` has it.
-        self.bm25_weight = settings_of(self.encoder).bm25_weight or 0.0
         self.measure = "dot product" if model.similarity_fn_name == "dot" else "cosine"
         # Neither the model nor the tokenizer can be used by two threads at once.
         self.lock = threading.Lock()
@@ -327,7 +324,7 @@ class Demo:
             index, seconds = self.embed(own)
             once = f" To embed them took {duration(seconds)}, once for all queries."
         texts = index.texts
-        ((hits,),), (seconds,) = measure(lambda: index.search([query], MAX_FOUND, bm25_weight=self.bm25_weight))
+        ((hits,),), (seconds,) = measure(lambda: index.search([query], MAX_FOUND))
         found, scores = [hit["text"].strip() for hit in hits], [hit["score"] for hit in hits]
         sentences, places, kind = self.find_sentences(query, found), [""] * len(hits), "texts"
         if self.files and not own:
@@ -391,8 +388,7 @@ class Demo:
         linear = any("linear" in kind for kind in config.layer_types)
         rows = f", attention to k = {', '.join(map(str, k))} rows ({config.linformer_projection})" if linear else ""
         beside = " Beside it: its teacher." if self.teacher else ""
-        read = "; ".join(str(report_corpus(self.texts, self.index.chunk_size)).splitlines())
-        return f"The student: {size}{rows}, {self.max_length:,} tokens at most.{beside} What is searched: {read}."
+        return f"The student: {size}{rows}, {self.max_length:,} tokens at most.{beside} Searched: {self.index.unit}."
 
     def tab(self, name, method, inputs, examples):
         """A tab: its purpose, its inputs, examples that fill them and run, and the result of the first."""
@@ -479,6 +475,7 @@ def main():
         pairs = load_pairs(DataArguments(dataset_name="embedded"))
         texts = [text for split in pairs.values() for name in ("sentence1", "sentence2") for text in split[name]]
     else:
+        print(report(DataArguments(corpus_file=args.corpus, chunk_size=CHUNK_SIZE)))
         corpus = load_corpus(args.corpus)
         texts, files = corpus["text"][:], corpus["doc_id"][:] if Path(args.corpus).is_dir() else None
     if len(texts) > MAX_TEXTS:

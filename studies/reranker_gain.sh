@@ -27,5 +27,10 @@ fi
     --per_device_train_batch_size 16 --num_train_epochs 2 --learning_rate 3e-5 --warmup_steps 0.1 --eval_strategy no \
     --save_strategy no --load_best_model_at_end false --report_to none --seed "${SEED:-42}" \
     --output_dir "$out/student" --overwrite_output_dir true ${FLAGS:-}
-hf-dse assess --model "$encoder" --compare_with "$out/student/model" --dataset "$squad" --max_queries "${QUERIES:-3000}" \
-    ${reranker:+--rerank "$reranker" --rerank_top 20} --dtype "$dtype" --max_length 64
+if [ -n "$reranker" ]; then
+    # It reads 20 sentences for each of 150 questions.
+    hf-dse assess --model "$encoder" --compare_with "$out/student/model" --dataset "$squad" --max_queries 150 \
+        --rerank "$reranker" --rerank_top 20 --dtype "$dtype" --max_length 64
+fi
+hf-dse assess --model "$encoder" --compare_with "$out/student/model" --dataset "$squad" --max_queries 3000 \
+    --dtype "$dtype" --max_length 64

@@ -23,8 +23,7 @@ from hf_dse.data.passages import line_of
 from hf_dse.data.rankings import check_ids
 from hf_dse.data.tables import to_json, to_python, to_table
 from hf_dse.data.texts import is_folder_of_files, read_columns, read_texts, texts_of
-from hf_dse.retrieval.bm25 import has_bm25
-from hf_dse.retrieval.index import Index
+from hf_dse.retrieval.index import Index, kept_weight
 from hf_dse.retrieval.sentence_transformer import embed, similarity_of
 
 
@@ -59,9 +58,8 @@ def search_corpus(
     search. Returns for each query its `results`, and the columns of a
     printed table: scores, the place of a text, and the text.
     """
-    learned = read_settings(model_name)
     if bm25_weight is None:
-        bm25_weight = learned.bm25_weight if learned.bm25_weight and has_bm25() else 0.0
+        bm25_weight = kept_weight(model)
     scores = {"score": similarity_of(model) + (" + BM25" if bm25_weight else "")}
     if ranking.get("reranker") is not None:
         scores = {name: name for name in ("blend", "rerank")} | scores
@@ -74,7 +72,8 @@ def search_corpus(
     if place == "position":
         columns = {"position": list(range(len(columns[text_column]))), **columns}
     if chunk_size is None:
-        chunk_size = (CHUNK_SIZE if learned.chunk_size is None else learned.chunk_size) if is_folder else 0
+        learned = read_settings(model_name).chunk_size
+        chunk_size = (CHUNK_SIZE if learned is None else learned) if is_folder else 0
     folder = to_path(index_dir) if index_dir else _index_folder(corpus, model_name)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     index = Index(model, columns[text_column], chunk_size=chunk_size, cache_dir=folder, **options)

@@ -27,12 +27,13 @@ from hf_dse.common.cache import Cache, open_cache
 from hf_dse.common.files import LOCK_FILE, to_path, write_atomically
 from hf_dse.common.options import check_at_least
 from hf_dse.common.provenance import acting_adapters
+from hf_dse.common.settings import settings_of
 from hf_dse.data.passages import with_titles
 from hf_dse.data.rankings import Rankings, check_ids, to_lists
 from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.retrieval.blend import blend
-from hf_dse.retrieval.bm25 import Words, drop_words, import_bm25, number_groups
+from hf_dse.retrieval.bm25 import Words, drop_words, has_bm25, import_bm25, number_groups
 from hf_dse.retrieval.options import RERANK_WEIGHT
 from hf_dse.retrieval.rerankers import Reranker, load_reranker, rerank
 from hf_dse.retrieval.search import nearest
@@ -329,7 +330,7 @@ class Index:
         queries: Sequence[str],
         top_k: int = 10,
         *,
-        bm25_weight: float = 0.0,
+        bm25_weight: float | None = None,
         reranker: "CrossEncoder | Reranker | str | PathLike | None" = None,
         rerank_top: int = 50,
         rerank_weight: float = RERANK_WEIGHT,
@@ -343,11 +344,12 @@ class Index:
                 The queries.
             top_k (`int`, *optional*, defaults to 10):
                 Number of texts to return per query.
-            bm25_weight (`float`, *optional*, defaults to 0.0):
-                Weight of BM25 beside the cosine, known as hybrid search: the text with the best BM25 of a query gets
-                so much, and every other text its share. 0.3 is a good start, and 0.6 for passages of long documents,
-                of which half is the score of the whole document. [Bruch et al.,
-                2022](https://huggingface.co/papers/2210.11934) found such sums better than a fusion of ranks.
+            bm25_weight (`float`, *optional*):
+                Weight of BM25 beside the cosine, known as hybrid search. Defaults to that which was fitted for the
+                model and is kept in its folder, else to 0. The text with the best BM25 of a query gets so much, and
+                every other text its share. 0.3 is a good start, and 0.6 for passages of long documents, of which half
+                is the score of the whole document. [Bruch et al., 2022](https://huggingface.co/papers/2210.11934)
+                found such sums better than a fusion of ranks.
             reranker (`CrossEncoder`, `str` or `Callable`, *optional*):
                 Orders the best passages of each query: a `CrossEncoder`, or its folder or Hub id, as
                 [`load_reranker`] takes them; or a function of the queries and their passages. A longer text has the
@@ -364,6 +366,7 @@ class Index:
             and with a reranker `rerank`, its score, and `blend`, that of both, by which they are ordered.
         """
         queries = list_texts(queries)
+        bm25_weight = self.bm25_weight if bm25_weight is None else bm25_weight
         self.check(queries, bm25_weight)
         check_at_least(1, top_k=top_k, rerank_top=rerank_top)
         if not 0 <= rerank_weight <= 1:
@@ -390,6 +393,12 @@ class Index:
                 # What has no score comes last.
                 row.sort(key=lambda hit: (math.isnan(hit["blend"]), -hit["blend"]))
         return [row[:top_k] for row in hits]
+
+    @property
+    def bm25_weight(self) -> float:
+        """The weight of BM25 beside the cosine that is kept in the folder of the model; 0 without one or BM25."""
+        self._check_model()
+        return kept_weight(self.model)
 
     def _hit(self, score: np.float32, position: np.int64) -> dict[str, Any]:
         row = int(self.text_of[position])
@@ -629,6 +638,12 @@ def search(
     names = ("top_k", "bm25_weight", "reranker", "rerank_top", "rerank_weight")
     how = {name: options.pop(name) for name in names if name in options}
     return Index(model, texts, **options).search(queries, **how)
+
+
+def kept_weight(model: "SentenceTransformer") -> float:
+    """The weight of BM25 beside the cosine that the folder of a model has kept; 0 without one, or without BM25."""
+    kept = settings_of(model.transformers_model).bm25_weight
+    return kept if kept and has_bm25() and similarity_of(model) == "cosine" else 0.0
 
 
 def _wait_for(folder: Path) -> AbstractContextManager:

@@ -32,7 +32,7 @@ logger = logging.get_logger(__name__)
 def run_pairs(stage: Stage) -> DistillationResult:
     """Scores pairs where needed, trains the student, and evaluates it on the labelled validation and test splits."""
     args, data_args, training_args = stage.args, stage.data_args, stage.training_args
-    find_teacher = cache(lambda: next(iter(stage.load_teachers()), None))
+    find_teacher = cache(lambda: _load_teacher(stage))
     task, pairs = _load_task(stage, find_teacher)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
@@ -111,6 +111,18 @@ def run_pairs(stage: Stage) -> DistillationResult:
     )
 
 
+def _load_teacher(stage: Stage) -> Any:
+    """The cross-encoder, if there is one. That a bare encoder is named is a mistake more often than a wish."""
+    for teacher in stage.teachers:
+        if is_bi_encoder(teacher):
+            name = teacher if isinstance(teacher, str) else "The teacher"
+            raise ValueError(
+                f"{name} is a bi-encoder, and the teacher of pairs has to be a cross-encoder: name another, or add "
+                "the cosines of the bi-encoder to the pairs with `score` (`hf-dse score`), and leave the teacher out."
+            )
+    return next(iter(stage.load_teachers()), None)
+
+
 def _load_task(stage: Stage, find_teacher: Callable[[], Any]) -> tuple[PairTask, DatasetDict]:
     """Loads the pairs. Without a task, the number of labels is the number of the teacher's logits."""
     data_args: DataArguments = stage.data_args
@@ -119,7 +131,7 @@ def _load_task(stage: Stage, find_teacher: Callable[[], Any]) -> tuple[PairTask,
     if data_args.task_name is None and data_args.num_labels is None and data_args.dataset_name != EMBEDDED:
         teacher = find_teacher()
         if teacher is not None:
-            data_args = replace(data_args, num_labels=getattr(teacher, "num_labels", 1))
+            data_args = replace(data_args, num_labels=teacher.num_labels)
     task = resolve_task(data_args)
     if stage.dataset is None:
         return task, load_pairs(data_args, require_labels=False)
@@ -140,7 +152,5 @@ def _score(stage: Stage, pairs: Dataset, task: PairTask, find_teacher: Callable[
         return pairs
     check_labels(teacher, task)
     # The teacher reads as many tokens of both sentences as the student, up to its own limit.
-    length = None
-    if not is_bi_encoder(teacher):
-        length = min(2 * stage.training_args.max_length + overhead(teacher), limit_of(teacher, None))
+    length = min(2 * stage.training_args.max_length + overhead(teacher), limit_of(teacher, None))
     return score_pairs(teacher, pairs, task=task, max_length=length, cache_dir=args.cache_dir)

@@ -148,6 +148,9 @@ def _score(stage: Stage, train: Rankings) -> Rankings:
         options |= {"weights": args.teacher_weights, "cache_dir": args.cache_dir}
         if any(map(is_bi_encoder, teachers)):
             options["bm25_weight"] = args.teacher_bm25_weight
+            logger.info(
+                f"An encoder among the teachers scores by its cosine plus {args.teacher_bm25_weight:g} x BM25."
+            )
         rows = [row for row, positives in enumerate(train.positives()) if positives][:CHECKED_QUERIES]
         if rows:
             # Before hours of scoring.

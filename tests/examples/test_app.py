@@ -90,9 +90,7 @@ def test_a_search_ranks_the_corpus_and_the_teacher_orders_it(demo):
 
 
 def test_what_was_read_is_said(demo):
-    assert demo.describe().endswith(
-        f"What is searched: {len(CORPUS)} documents; ranked as passages of at most {app.CHUNK_SIZE} tokens."
-    )
+    assert demo.describe().endswith(f"Searched: {demo.index.unit}.")
 
 
 def test_the_tokens_of_a_row(demo):

@@ -78,6 +78,10 @@ def test_errors(call, assets):
         call("out", stage="rankings")
     with pytest.raises(TypeError, match=r"Several teachers are for rankings: .* with `score\(teachers, pairs\)`"):
         call("out", teacher=[SentenceTransformer(str(assets / "encoder"), device="cpu"), str(assets / "teacher")])
+    with pytest.raises(
+        ValueError, match="The teacher is a bi-encoder, and the teacher of pairs has to be a cross-enc"
+    ):
+        call("out", teacher=SentenceTransformer(str(assets / "encoder"), device="cpu"))
     with pytest.raises(TypeError, match="`dataset` is a list: pass `datasets.Dataset.from_list"):
         call("out", dataset=[{"sentence1": "a", "sentence2": "b", "label": 1.0}])
     peft = pytest.importorskip("peft")
