@@ -84,14 +84,16 @@ def fit_bm25(index: Index, rankings: Rankings) -> Share:
     return fit_share(find, BM25_WEIGHTS, BM25_WEIGHT, relevance(rankings), level_of(rankings))
 
 
-def judged_queries(splits: Mapping[str, Rankings], measured: str, number: int) -> Rankings | None:
+def judged_queries(splits: Mapping[str, Rankings], measured: str | None, number: int) -> Rankings | None:
     """
     So many judged queries of the validation split, or else of the train split, that search the same corpus as the
-    split that is measured; `None` where there are too few.
+    split that is measured, if there is one; `None` where there are too few.
     """
     for name in ("validation", "train"):
         found = splits.get(name)
-        if name == measured or found is None or found.document_ids != splits[measured].document_ids:
+        if name == measured or found is None:
+            continue
+        if measured is not None and found.document_ids != splits[measured].document_ids:
             continue
         rows = [row for row, positives in enumerate(found.positives()) if positives]
         if len(rows) >= FEWEST_QUERIES:

@@ -91,7 +91,10 @@ def run_ranking(stage: Stage) -> DistillationResult:
             encoders[args.model_name_or_path] = source
         size = training_args.per_device_eval_batch_size
         with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
-            fit_on = {split: judged_queries(splits, split, FITTED_QUERIES) for split in splits}
+            # A student knows the queries of its training: those of validation alone tell its share of BM25.
+            judged = judged_queries(splits, None, FITTED_QUERIES)
+            ids = None if judged is None else judged.document_ids
+            fit_on = {split: judged if part.document_ids == ids else None for split, part in splits.items()}
             found = compare_searches(encoders, splits, bm25=has_bm25(), batch_size=size, fit_on=fit_on)
         for split, rows in found.items():
             logger.info(f"{split}\n{format_table(rows, 'search')}")

@@ -125,6 +125,11 @@ def test_the_weight_of_bm25_is_fitted_and_kept(assets, tmp_path, rank, capsys):
     settings = json.loads((tmp_path / "out" / "model" / "config_sentence_transformers.json").read_text())
     weight = settings["bm25_weight"]
     assert 0 <= weight <= 1 and f"plus {weight} times BM25" in (tmp_path / "out" / "model" / "README.md").read_text()
+    # Also where nothing is tested.
+    (folder / "qrels" / "test.tsv").unlink()
+    assert rank("alone", dataset_name=folder, max_steps=1, learning_rate=1e-6) == 0
+    settings = json.loads((tmp_path / "alone" / "model" / "config_sentence_transformers.json").read_text())
+    assert settings["bm25_weight"] == weight
 
 
 def test_queries_without_candidates_have_nothing_to_learn(assets, tmp_path, rank, error_of):
