@@ -11,6 +11,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from transformers.utils import logging
 
 from hf_dse.common.loading import check_loading
 from hf_dse.common.options import check_at_least
@@ -36,6 +37,7 @@ from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_se
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
+logger = logging.get_logger(__name__)
 
 # An interval of fewer queries means nothing.
 FEWEST_QUERIES = 10
@@ -237,6 +239,10 @@ def assess(
         fitted = None
         if fit_on is not None and rerank_weight is None:
             fitted = fit_on, search_again(searched, fit_on, max(rerank_top), indexes)
+            logger.info(
+                f"The reranker also reads the texts that {len(fit_on)} other judged queries find, to fit its share: "
+                "`--rerank_weight 0.5` leaves that out."
+            )
         blending: dict[str, Any] = {"weight": rerank_weight, "fit_on": fitted, "tokens": tokens}
         orders = dict(rerank_search(score, called, rankings, searched, rerank_top, **blending))
         found = found | orders
