@@ -308,7 +308,7 @@ def bare(text: str) -> str:
     return "".join(kept.translate(_punctuation()).split()) or fold(text)
 
 
-# Of numbers and names, and characters of no category that stand for them.
+# Signs of numbers and names, and the characters without a category that stand for them meanwhile.
 SIGNS = re.compile(r"(?<=\d)[.,/:-](?=\d)|(?<![\w)])-(?=\d)|(?<=\w)#|%")
 PRIVATE = 0xE000
 

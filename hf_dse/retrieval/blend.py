@@ -32,7 +32,7 @@ def blend(parts: Sequence[Scores], weights: Sequence[float] | None = None) -> li
         weights (`Sequence[float]`, *optional*):
             A weight of at least 0 for each. Defaults to equal weights.
     """
-    weights = check_weights(weights, len(parts))
+    weights = weights_for(weights, len(parts))
     counted = [(part, weight) for part, weight in zip(parts, weights, strict=True) if weight]
     if len(counted) == 1:
         return [list(map(float, row)) for row in counted[0][0]]
@@ -50,7 +50,7 @@ def blend(parts: Sequence[Scores], weights: Sequence[float] | None = None) -> li
     return blended
 
 
-def check_weights(weights: Sequence[float] | None, number: int) -> list[float]:
+def weights_for(weights: Sequence[float] | None, number: int) -> list[float]:
     """The weights of so many scores, equal ones by default."""
     weights = [1.0] * number if weights is None else list(weights)
     if len(weights) != number or not all(0 <= weight < math.inf for weight in weights) or not any(weights):

@@ -19,7 +19,7 @@ from hf_dse.measure.assess import FITTED_QUERIES
 from hf_dse.measure.compare import compare_searches
 from hf_dse.measure.metrics import RANKING_METRICS, relevance
 from hf_dse.measure.shares import judged_queries
-from hf_dse.retrieval.blend import check_weights
+from hf_dse.retrieval.blend import weights_for
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
@@ -55,7 +55,7 @@ def run_ranking(stage: Stage) -> DistillationResult:
         except ValueError as error:
             raise ValueError(f"Split {split!r}: {error} Correct its labels, or leave the split out.") from error
     if stage.has_teacher:
-        check_weights(args.teacher_weights, len(stage.teachers))
+        weights_for(args.teacher_weights, len(stage.teachers))
     train.check_unit()
     _check_candidates(train, stage.has_teacher)
     if not stage.has_teacher:

@@ -147,7 +147,7 @@ class Stage:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             training["peak_memory_mb"] = peak / (2**20 if sys.platform == "darwin" else 2**10)
             metrics = evaluate()
-            # Of a part of the data other numbers may be found.
+            # A part of the data may give other numbers than all of it.
             parts = {name: getattr(self.data_args, name) for name in ("max_train_samples", "max_eval_samples")}
             recipe = {name: value for name, value in {**recipe, **parts}.items() if value is not None}
             recipe |= _common_recipe(trainer)

@@ -19,7 +19,7 @@ from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rank
 from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
 from hf_dse.data.report import are_numbers, check_line, check_order, class_names, class_order, known_scores
 from hf_dse.data.tables import check_texts
-from hf_dse.retrieval.blend import blend, check_weights
+from hf_dse.retrieval.blend import blend, weights_for
 from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker, rerank, score_texts
 from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
 from hf_dse.teacher.bi_encoders import is_bi_encoder, similarities
@@ -124,7 +124,7 @@ def score(
     options: dict[str, Any] = {"batch_size": batch_size, "cache_dir": cache_dir, "show_progress": show_progress}
     teachers: Any = teacher if isinstance(teacher, list | tuple) else [teacher]
     # Before hours of scoring.
-    check_weights(weights, len(teachers))
+    weights_for(weights, len(teachers))
     models: list[Any] = [load_teacher(one, max_length=max_length, **loading) for one in teachers]
     if is_ranking:
         rankings = to_rankings(data, split, data_args.chunk_size)

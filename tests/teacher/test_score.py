@@ -95,7 +95,7 @@ def test_unknown_texts_are_counted(reranker, warnings):
 
 
 def test_several_teachers_are_one(pairs, save_teacher, save_encoder):
-    """Of pairs the mean of the logits, of candidates on one scale; a name is a bi-encoder by its files."""
+    """Logits of pairs are averaged, scores of candidates are put on one scale; files tell what a named teacher is."""
     names = [save_teacher(), save_teacher("other", seed=1)]
     first, second = (score(name, pairs) for name in names)
     assert_close(score(names, pairs), (np.array(first) + second) / 2)
