@@ -49,8 +49,11 @@ def fit_share(
     """
     The weight nearest to the `default` whose mean nDCG@10 for judged queries is within a standard error of that of the
     best weight, so that few queries do not lead far ([Breiman et al.,
-    1984](https://doi.org/10.1201/9781315139470)). `find` is the search with a weight.
+    1984](https://doi.org/10.1201/9781315139470)); the default for fewer than 30 queries. `find` is the search with a
+    weight.
     """
+    if len(judged) < FEWEST_QUERIES:
+        return Share(default)
     values = np.array(
         [
             [found["ndcg@10"] for found in measure_run(find(weight), judged, level=level, per_query=True).values()]

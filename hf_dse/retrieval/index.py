@@ -394,7 +394,7 @@ class Index:
                 row.sort(key=lambda hit: (math.isnan(hit["blend"]), -hit["blend"]))
         return [row[:top_k] for row in hits]
 
-    @property
+    @cached_property
     def bm25_weight(self) -> float:
         """The weight of BM25 beside the cosine that is kept in the folder of the model; 0 without one or BM25."""
         self._check_model()

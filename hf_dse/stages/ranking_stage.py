@@ -21,6 +21,7 @@ from hf_dse.measure.metrics import RANKING_METRICS, relevance
 from hf_dse.measure.shares import judged_queries
 from hf_dse.retrieval.blend import weights_for
 from hf_dse.retrieval.bm25 import has_bm25
+from hf_dse.retrieval.options import BM25_WEIGHT
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
 from hf_dse.teacher.bi_encoders import is_bi_encoder
@@ -56,6 +57,11 @@ def run_ranking(stage: Stage) -> DistillationResult:
             raise ValueError(f"Split {split!r}: {error} Correct its labels, or leave the split out.") from error
     if stage.has_teacher:
         weights_for(args.teacher_weights, len(stage.teachers))
+        if args.teacher_bm25_weight != BM25_WEIGHT and not any(map(is_bi_encoder, stage.teachers)):
+            raise ValueError(
+                f"teacher_bm25_weight={args.teacher_bm25_weight} is for an encoder, and there is none among the "
+                "teachers: leave it out."
+            )
     train.check_unit()
     _check_candidates(train, stage.has_teacher)
     if not stage.has_teacher:
@@ -135,7 +141,10 @@ def _check_candidates(train: Rankings, is_taught: bool) -> None:
 def _score(stage: Stage, train: Rankings) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     args = stage.args
-    name, is_scored = " and ".join(args.teacher_name_or_path or ["The teacher"]), math.isfinite(spread_of(train))
+    name, is_scored = (
+        " and ".join(filter(None, args.teacher_name_or_path or ())) or "The teacher",
+        math.isfinite(spread_of(train)),
+    )
     is_needed = stage.has_teacher and stage.training_args.kl_weight != 0
     if is_needed and is_scored:
         known = np.isfinite(np.concatenate(train.queries["teacher_logits"][:]))

@@ -233,11 +233,12 @@ def score_candidates(
             f"bm25_weight={bm25_weight} is an option of bi-encoders, and there is none among the teachers: add one, "
             "or leave it out."
         )
-    parts, rows = [], ranking_rows(rankings)
+    parts = []
     for teacher in teachers:
         if is_bi_encoder(teacher):
             parts.append(similarities(teacher, rankings, bm25_weight=bm25_weight, **options))
         else:
+            rows = ranking_rows(rankings)
             parts.append(rerank(teacher, rows["query"], rows["documents"], max_length=max_length, **options))
     scored = replace(rankings, queries=with_logits(rankings.queries, blend(parts, weights)))
     return judge_best_passages(scored)

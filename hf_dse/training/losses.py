@@ -78,7 +78,7 @@ class PairDistillationLoss(nn.Module):
     def forward(
         self, logits: torch.Tensor, labels: torch.Tensor | None = None, teacher_logits: torch.Tensor | None = None
     ) -> torch.Tensor:
-        # Those of the shape (batch_size, 1) would give a table of differences.
+        # Labels of the shape (batch_size, 1) would be compared with the logits of all pairs.
         labels = None if labels is None else labels.reshape(len(logits))
         labels, teacher_logits, alphas = self.fill_gaps(logits, labels, teacher_logits)
         losses = (1.0 - alphas) * task_losses(logits, labels, self.problem_type)

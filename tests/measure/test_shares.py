@@ -47,6 +47,11 @@ def test_what_few_queries_cannot_tell_stays_at_the_default():
             for query in judged(40)
         }
 
+    # A single query, and any fewer than 30.
+    assert fit_share(find_best(0.8, 1), [0.0, 0.3, 0.8], 0.3, judged(1)) == fit_share(
+        find_best(0.8, 29), [0.0, 0.3, 0.8], 0.3, judged(29)
+    )
+    assert str(fit_share(find_best(0.8, 29), [0.0, 0.3, 0.8], 0.3, judged(29))) == "0.3"
     share = fit_share(find, [0.0, 0.3, 0.8], 0.3, judged(40))
     assert share.weight == 0.3 and (share.low, share.high) == (0.3, 0.8)
 

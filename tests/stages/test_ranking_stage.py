@@ -109,6 +109,8 @@ def test_several_teachers_are_one(assets, tmp_path, rank, same, save_encoder, er
         assert not same("files", name)
     assert rank("out", **options, teacher_weights=[1]) == 2
     assert "weights=[1.0] for 2 scores: pass a finite weight" in error_of()
+    assert rank("out", teacher_name_or_path=names[0], teacher_bm25_weight=0.5) == 2
+    assert "teacher_bm25_weight=0.5 is for an encoder, and there is none among the teachers" in error_of()
 
 
 def test_the_weight_of_bm25_is_fitted_and_kept(assets, tmp_path, rank, capsys):
