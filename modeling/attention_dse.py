@@ -112,8 +112,10 @@ def linformer_mask(
         return None
     is_token = attention_mask.bool()
     if is_tracing(is_token):
-        # An operation of the graph, which does not break it as a question about a value would.
-        torch._assert_async(~(~is_token[:, :-1] & is_token[:, 1:]).any(), PADDED_LEFT)
+        # An operation of the graph, which does not break it as a question about a value would. It counts, because a
+        # program with slices of n - 1 tokens would refuse texts of two.
+        is_first = torch.arange(kv_length, device=is_token.device) < is_token.sum(dim=1, keepdim=True)
+        torch._assert_async((is_token == is_first).all(), PADDED_LEFT)
         return is_token[:, None, None]
     lengths, order = read_padding(is_token)
     if order is not None:
