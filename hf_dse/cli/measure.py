@@ -12,7 +12,7 @@ from hf_dse.cli.parsing import MODEL, LoadArguments
 from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.options import HfArg, check_at_least
 from hf_dse.data.options import DataArguments
-from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP, RERANK_WEIGHT
+from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP, RERANK_WEIGHT, check_reranking
 from hf_dse.teacher.options import WindowOptions
 
 
@@ -38,8 +38,9 @@ class AssessArguments:
 
     model_name_or_path: str = field(metadata=MODEL)
     rerank: str | None = HfArg(default=None, help="The reranker that may be distilled: a Hub id or a folder.")
-    rerank_top: list[int] = HfArg(
-        default_factory=lambda: list(RERANK_TOP), help="How many documents of a query the reranker reads."
+    rerank_top: list[int] | None = HfArg(
+        default=None,
+        help=f"How many documents of a query the reranker reads. Default: {' and '.join(map(str, RERANK_TOP))}.",
     )
     compare_with: list[str] = HfArg(default_factory=list, help="Other models, such as a student.")
     split: str | None = HfArg(default=None, help="Split of the judged queries. Default: test, or else validation.")
@@ -56,7 +57,8 @@ class AssessArguments:
     max_queries: int = HfArg(default=200, help="Queries to draw, or to make of the documents.")
 
     def __post_init__(self) -> None:
-        check_at_least(1, max_queries=self.max_queries, rerank_top=min(self.rerank_top))
+        check_at_least(1, max_queries=self.max_queries)
+        check_reranking(self.rerank, rerank_top=self.rerank_top, rerank_weight=self.rerank_weight)
 
 
 def assess(

@@ -12,7 +12,7 @@ from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.options import HfArg
 from hf_dse.data.options import CHUNK_SIZE
-from hf_dse.retrieval.options import RERANK_WEIGHT
+from hf_dse.retrieval.options import RERANK_WEIGHT, RERANKED, check_reranking
 
 
 @dataclass
@@ -32,11 +32,14 @@ class SearchArguments:
     rerank: str | None = HfArg(
         default=None, help="Hub id or folder of a reranker, which reads the best texts, up to its own limit."
     )
-    rerank_top: int = HfArg(default=50, help="Texts of each query that the reranker reads, at least `--top_k`.")
-    rerank_weight: float = HfArg(
-        default=RERANK_WEIGHT,
-        help="Share of the reranker's score beside the search's, from 0 to 1, the reranker's order alone; "
-        "`hf-dse assess` fits it.",
+    rerank_top: int | None = HfArg(
+        default=None,
+        help=f"Texts of each query that the reranker reads, at least `--top_k`. Default: {RERANKED}.",
+    )
+    rerank_weight: float | None = HfArg(
+        default=None,
+        help="Share of the reranker's score beside the search's, from 0 to 1, the reranker's order alone. "
+        f"Default: {RERANK_WEIGHT}; `hf-dse assess` fits it.",
     )
     chunk_size: int | None = HfArg(
         default=None,
@@ -44,6 +47,9 @@ class SearchArguments:
     )
     index_dir: str | None = HfArg(default=None, help="Folder of the index. Default: in the cache of Hugging Face.")
     output_file: str | None = HfArg(default=None, help=".jsonl file for the results: a line per query.")
+
+    def __post_init__(self) -> None:
+        check_reranking(self.rerank, rerank_top=self.rerank_top, rerank_weight=self.rerank_weight)
 
 
 def search(args: SearchArguments, load_args: LoadArguments) -> None:

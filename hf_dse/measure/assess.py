@@ -29,7 +29,7 @@ from hf_dse.measure.compare import (
 )
 from hf_dse.measure.metrics import level_of, measure_run, relevance
 from hf_dse.measure.shares import judged_queries
-from hf_dse.retrieval.options import RERANK_TOP
+from hf_dse.retrieval.options import RERANK_TOP, check_reranking
 from hf_dse.retrieval.rerankers import limit_of, load_reranker, rerank
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
 
@@ -110,7 +110,7 @@ def assess(
     reranker: "CrossEncoder | str | PathLike | None" = None,
     compare_with: Sequence["SentenceTransformer | str | PathLike"] = (),
     chunk_size: int | None = None,
-    rerank_top: Sequence[int] = RERANK_TOP,
+    rerank_top: Sequence[int] | None = None,
     bm25_weight: float | None = None,
     rerank_weight: float | None = None,
     windows: str = "first",
@@ -145,8 +145,8 @@ def assess(
         chunk_size (`int`, *optional*):
             Compare passages of at most so many tokens with whole texts; 0: whole texts alone. Defaults to 128 for a
             folder of files and to 0 for other data.
-        rerank_top (`Sequence[int]`, *optional*, defaults to `(20, 100)`):
-            How many documents of a query the reranker reads.
+        rerank_top (`Sequence[int]`, *optional*):
+            How many documents of a query the reranker reads. Defaults to 20 and 100.
         bm25_weight (`float`, *optional*):
             Weight of BM25 beside the cosine, see `Index.search`. Defaults to the fitted one, else to that which the
             folder of a model has kept, else to 0.3.
@@ -188,6 +188,8 @@ def assess(
     ```
     """
     check_loading("assess", loading)
+    check_reranking(reranker, rerank_top=rerank_top, rerank_weight=rerank_weight)
+    rerank_top = RERANK_TOP if rerank_top is None else rerank_top
     check_at_least(1, max_queries=max_queries, max_length=max_length, rerank_top=min(rerank_top, default=0))
     if not isinstance(data, Rankings):
         splits = load_rankings(to_arguments(data, chunk_size=chunk_size))

@@ -34,7 +34,7 @@ from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.retrieval.blend import blend
 from hf_dse.retrieval.bm25 import Words, drop_words, has_bm25, import_bm25, number_groups
-from hf_dse.retrieval.options import RERANK_WEIGHT
+from hf_dse.retrieval.options import RERANK_WEIGHT, RERANKED, check_reranking
 from hf_dse.retrieval.rerankers import Reranker, load_reranker, rerank
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import (
@@ -332,8 +332,8 @@ class Index:
         *,
         bm25_weight: float | None = None,
         reranker: "CrossEncoder | Reranker | str | PathLike | None" = None,
-        rerank_top: int = 50,
-        rerank_weight: float = RERANK_WEIGHT,
+        rerank_top: int | None = None,
+        rerank_weight: float | None = None,
     ) -> list[list[dict[str, Any]]]:
         """
         Ranks texts for queries: by their vectors, with BM25 added to the cosine, and with the scores of a reranker.
@@ -354,11 +354,11 @@ class Index:
                 Orders the best passages of each query: a `CrossEncoder`, or its folder or Hub id, as
                 [`load_reranker`] takes them; or a function of the queries and their passages. A longer text has the
                 score of its best window.
-            rerank_top (`int`, *optional*, defaults to 50):
-                How many texts of each query the reranker reads, at least `top_k`.
-            rerank_weight (`float`, *optional*, defaults to 0.5):
+            rerank_top (`int`, *optional*):
+                How many texts of each query the reranker reads, at least `top_k`. Defaults to 50.
+            rerank_weight (`float`, *optional*):
                 Share of the reranker's score beside that of the search, see [`blend`]: 1 is its order alone, which
-                may throw away what the search knew, 0 that of the search. [`assess`] fits it on judged queries.
+                may throw away what the search knew, 0 that of the search. Defaults to 0.5; [`assess`] fits it.
 
         Returns:
             `list[list[dict]]`: for each query the best texts, the best first: `score`, `row` (the place in the texts),
@@ -369,6 +369,8 @@ class Index:
         bm25_weight = self.bm25_weight if bm25_weight is None else bm25_weight
         self.check(queries, bm25_weight)
         check_at_least(1, top_k=top_k, rerank_top=rerank_top)
+        check_reranking(reranker, rerank_top=rerank_top, rerank_weight=rerank_weight)
+        rerank_weight = RERANK_WEIGHT if rerank_weight is None else rerank_weight
         if not 0 <= rerank_weight <= 1:
             raise ValueError(f"rerank_weight={rerank_weight}: it has to be between 0 and 1.")
         score: Any = reranker
@@ -379,7 +381,7 @@ class Index:
             windows = "best" if loaded.tokenizer.is_fast else "first"
             options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress": self.show_progress}
             score = partial(rerank, loaded, windows=windows, **options)
-        found = self.find(queries, top_k if reranker is None else max(top_k, rerank_top), bm25_weight)
+        found = self.find(queries, top_k if reranker is None else max(top_k, rerank_top or RERANKED), bm25_weight)
         hits = [[self._hit(*pair) for pair in zip(*row, strict=True)] for row in zip(*found, strict=True)]
         if reranker is not None:
             read = [[self.read[place] for place in row] for row in found[1].tolist()]

@@ -20,6 +20,7 @@ from hf_dse import (
 )
 from hf_dse.cli import measure as cli
 from hf_dse.cli.output import show_log
+from hf_dse.cli.search import SearchArguments
 from hf_dse.measure.assess import Assessment
 from hf_dse.measure.compare import Search
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
@@ -132,6 +133,13 @@ def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tm
     assert (encoder.max_seq_length, short.max_seq_length) == (64, 16)
     with pytest.raises(ValueError, match="max_queries=0: it has to be at least 1"):
         assess(encoder, rankings, max_queries=0, **QUIET)
+    for option in ({"rerank_top": (5,)}, {"rerank_weight": 0.5}):
+        with pytest.raises(ValueError, match="there is no reranker. Pass one"):
+            assess(encoder, rankings, **option, **QUIET)
+        with pytest.raises(ValueError, match="there is no reranker"):
+            cli.AssessArguments("encoder", **option)
+        with pytest.raises(ValueError, match="there is no reranker"):
+            SearchArguments("encoder", "corpus", ["a"], **option)
 
 
 def test_some_of_the_judged_queries_are_drawn(encoder, assets):
