@@ -18,6 +18,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="hf-dse-tests-")
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Models compute in float32, also on CPUs with bfloat16.
+os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 import pytest  # noqa: E402

@@ -36,13 +36,17 @@ NAMES = {
 MODEL = {"help": "Hub id (user/name, or user/name@commit) or folder of an embedding model."}
 
 
+DTYPES = Literal["auto", "float32", "bfloat16", "float16"]
+
+
 @dataclass
 class LoadArguments:
     """How to run the models."""
 
     trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the models.")
-    dtype: Literal["float32", "bfloat16", "float16", "auto"] = HfArg(
-        default="float32", help="Data type of the weights; auto: that of the checkpoint."
+    dtype: DTYPES = HfArg(
+        default="auto",
+        help="Data type of the weights; auto: bfloat16 on a GPU or CPU that computes in it, otherwise float32.",
     )
     device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
     max_length: int | None = HfArg(default=None, help="Tokens per text or pair. Default: as the model says.")

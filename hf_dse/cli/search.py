@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_dse.cli.parsing import MODEL, LoadArguments
+from hf_dse.cli.parsing import DTYPES, MODEL, LoadArguments
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.options import HfArg
@@ -119,7 +119,18 @@ class EncodeArguments:
     normalize: bool = HfArg(default=False, help="Scale the vectors to unit length.")
 
 
-def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
+@dataclass
+class VectorLoadArguments(LoadArguments):
+    """How to run a model whose vectors are written."""
+
+    dtype: DTYPES = HfArg(
+        default="float32",
+        help="Data type of the weights; auto: bfloat16 on a GPU or CPU that computes in it, otherwise float32. "
+        "bfloat16 changes a vector by up to 0.002 in a dimension.",
+    )
+
+
+def encode(args: EncodeArguments, load_args: VectorLoadArguments) -> None:
     """
     Compute the embeddings of texts.
 

@@ -5,7 +5,7 @@
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -77,6 +77,28 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
             f"{default}: leave the option out to use it."
         ) from error
     return torch.device(device)
+
+
+def computes_bfloat16(device: torch.device) -> bool:
+    """Whether a device computes in bfloat16, such as a CPU with AMX or AVX-512 bf16, and does not only imitate it."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    units = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    has_unit = device.type == "cpu" and any(getattr(torch.cpu, name, bool)() for name in units)
+    # oneDNN does, and can be told not to.
+    return has_unit and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> str | torch.dtype:
+    """The given data type of weights; for `"auto"` bfloat16 where the device computes in it, otherwise float32."""
+    if dtype != "auto":
+        return dtype
+    if not computes_bfloat16(device):
+        return "float32"
+    logger.info_once(
+        f"Models compute in bfloat16, which is faster on this {device.type.upper()}; `--dtype float32` is exact."
+    )
+    return "bfloat16"
 
 
 @contextmanager
@@ -154,11 +176,15 @@ def load_encoder(auto_class: Any, name_or_path: Name, **options: Any) -> Any:
     return model
 
 
-def check_loading(function: str, options: Collection[str]) -> None:
-    """Raises a `TypeError` for an option that is none of loading, also where a model is loaded already."""
+def loading_options(function: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The options of loading a model whose vectors or scores are only ranked and learned, by default in the fastest data
+    type. A `TypeError` for any other option, also where a model is loaded already.
+    """
     for name in options:
         if name not in LOADING:
             raise TypeError(f"{function}() has no option {name!r}; those of loading are {', '.join(LOADING)}.")
+    return {"dtype": "auto", **options}
 
 
 def read_file(name_or_path: Name, filename: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers.utils import logging
 
-from hf_dse.common.loading import check_loading
+from hf_dse.common.loading import loading_options
 from hf_dse.common.options import check_at_least
 from hf_dse.data.options import DataArguments
 from hf_dse.data.ranking_files import choose_split, load_rankings, to_arguments, to_rankings
@@ -166,7 +166,8 @@ def assess(
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of models that are loaded.
+            `trust_remote_code`, `dtype` and `device` of models that are loaded. The `dtype` defaults to `"auto"`:
+            bfloat16 on a GPU or CPU that computes in it, otherwise float32.
 
     Returns:
         `Assessment`: `searches`, the metrics and costs of each by its name; `found`, what each found, with its
@@ -187,7 +188,7 @@ def assess(
     1.0
     ```
     """
-    check_loading("assess", loading)
+    loading = loading_options("assess", loading)
     check_reranking(reranker, rerank_top=rerank_top, rerank_weight=rerank_weight)
     rerank_top = RERANK_TOP if rerank_top is None else rerank_top
     check_at_least(1, max_queries=max_queries, max_length=max_length, rerank_top=min(rerank_top, default=0))

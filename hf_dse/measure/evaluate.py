@@ -14,7 +14,7 @@ from torch import nn
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.loading import check_loading, choose_device, load_config, load_tokenizer
+from hf_dse.common.loading import choose_device, choose_dtype, load_config, load_tokenizer, loading_options
 from hf_dse.convert.student import has_head, load_dse_model
 from hf_dse.data.options import PAIR_TASKS, PairTask
 from hf_dse.data.pairs import resolve_task, to_pairs
@@ -92,7 +92,8 @@ def evaluate(
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of a model that is loaded.
+            `trust_remote_code`, `dtype` and `device` of a model that is loaded. The `dtype` defaults to `"auto"`:
+            bfloat16 on a GPU or CPU that computes in it, otherwise float32.
 
     Returns:
         `dict[str, float]`: fractions of 1. For pairs the metrics of the logits, if the model has a head: `pearson` and
@@ -115,7 +116,7 @@ def evaluate(
     ['cosine_pearson', 'cosine_spearman']
     ```
     """
-    check_loading("evaluate", loading)
+    loading = loading_options("evaluate", loading)
     own = {"task_name": task_name, "num_labels": num_labels, "symmetric": symmetric, "chunk_size": chunk_size}
     data_args = options_of(data, **own)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
@@ -133,13 +134,16 @@ def evaluate(
     return evaluate_pairs(loaded, processing_class, pairs, task, max_length=max_length, **options)
 
 
-def load_for_pairs(name_or_path: str | PathLike, **loading: Any) -> tuple[Any, PreTrainedTokenizerBase | None]:
+def load_for_pairs(
+    name_or_path: str | PathLike, *, dtype: str | torch.dtype = "auto", **loading: Any
+) -> tuple[Any, PreTrainedTokenizerBase | None]:
     """A DSE model with its head for pairs and its tokenizer, or another model as a `SentenceTransformer`."""
     name = fspath(name_or_path)
     if load_config(name, trust_remote_code=loading.get("trust_remote_code", False)).model_type != "dse":
-        return to_sentence_transformer(name, **loading), None
-    model: Any = load_dse_model(name, dtype=loading.get("dtype", "float32"))
-    return model.to(choose_device(loading.get("device"))), load_tokenizer(name)
+        return to_sentence_transformer(name, dtype=dtype, **loading), None
+    device = choose_device(loading.get("device"))
+    model: Any = load_dse_model(name, dtype=choose_dtype(dtype, device))
+    return model.to(device), load_tokenizer(name)
 
 
 def evaluate_pairs(

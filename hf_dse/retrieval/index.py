@@ -86,8 +86,9 @@ class Index:
 
     Args:
         model (`SentenceTransformer`, `PreTrainedModel` or `str`):
-            The model, as [`to_sentence_transformer`] takes it. Queries and texts get its prompts. Without one
-            (`None`) only `run` by words works.
+            The model, as [`to_sentence_transformer`] takes it; a name is loaded in bfloat16 on a GPU or CPU that
+            computes in it, otherwise in float32. Queries and texts get its prompts. Without one (`None`) only `run` by
+            words works.
         texts (`Sequence[str]`):
             The texts. Blank ones are never found.
         ids (`Sequence[str]`, *optional*):
@@ -146,7 +147,7 @@ class Index:
         self.model: Any = None
         self.chunk_size = chunk_size
         if model is not None:
-            self.model = to_sentence_transformer(model, processing_class, max_length=max_length)
+            self.model = to_sentence_transformer(model, processing_class, max_length=max_length, dtype="auto")
             self.similarity = similarity_of(self.model)
             self._weights = _versions(self.model)
             self._title_room = title_room(self.model, chunk_size)
@@ -549,6 +550,7 @@ class Index:
             drop_words(path, Words(self.passages, self.document_of, path))
         write_atomically(path / TEXTS, partial(pyarrow.parquet.write_table, table))
         settings = {"chunk_size": self.chunk_size, "made_by": hashlib.sha256(self._settings).hexdigest()}
+        settings["dtype"] = str(self.model.dtype).removeprefix("torch.")
         write_atomically(path / INDEX, lambda file: file.write(json.dumps(settings).encode()))
 
     @classmethod
@@ -560,7 +562,7 @@ class Index:
             folder (`str` or `Path`):
                 The folder.
             model (`SentenceTransformer`, `PreTrainedModel` or `str`):
-                The model that made the vectors. Another one is an error.
+                The model that made the vectors, loaded in their data type if it is a name. Another one is an error.
             options (*optional*):
                 `processing_class`, `max_length`, `batch_size` and `show_progress` of an [`Index`].
         """
@@ -570,6 +572,8 @@ class Index:
         settings = json.loads((path / INDEX).read_text(encoding="utf-8"))
         with pyarrow.parquet.ParquetFile(path / TEXTS) as file:
             columns = file.read().to_pydict()
+        if isinstance(model, str | PathLike):
+            model = to_sentence_transformer(model, dtype=settings["dtype"])
         index = cls(model, [], chunk_size=settings["chunk_size"], cache_dir=folder, **options)
         if hashlib.sha256(index._settings).hexdigest() != settings["made_by"]:
             raise ValueError(
@@ -614,7 +618,7 @@ def search(
 
     Args:
         model (`SentenceTransformer` or `str`):
-            The model, or its folder or Hub id. Queries and texts get its prompts.
+            The model, or its folder or Hub id, as [`Index`] takes it. Queries and texts get its prompts.
         queries (`Sequence[str]`):
             The queries.
         texts (`Sequence[str]`):

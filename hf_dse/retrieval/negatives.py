@@ -16,7 +16,7 @@ import pandas as pd
 from datasets import Dataset, Features
 from transformers.utils import logging
 
-from hf_dse.common.loading import check_loading
+from hf_dse.common.loading import loading_options
 from hf_dse.data.options import DataArguments
 from hf_dse.data.passages import title_of, with_titles
 from hf_dse.data.ranking_files import to_corpus, to_rankings
@@ -109,7 +109,8 @@ def mine(
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of an encoder that is loaded.
+            `trust_remote_code`, `dtype` and `device` of an encoder that is loaded. The `dtype` defaults to `"auto"`:
+            bfloat16 on a GPU or CPU that computes in it, otherwise float32.
 
     Returns:
         [`Rankings`]: the same queries and corpus. The known candidates come first, unchanged, then the mined ones by
@@ -127,7 +128,7 @@ def mine(
     ([0, 1], [1.0, 0.0])
     ```
     """
-    check_loading("mine", loading)
+    loading = loading_options("mine", loading)
     if model is None and not bm25:
         raise ValueError("There is nothing to search with: pass a model, bm25=True (`--bm25`), or both.")
     if bm25:

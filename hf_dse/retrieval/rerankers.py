@@ -16,7 +16,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import to_path
-from hf_dse.common.loading import choose_device, import_extra, load_config, reading, source_of
+from hf_dse.common.loading import choose_device, choose_dtype, import_extra, load_config, reading, source_of
 from hf_dse.data.options import PairTask
 from hf_dse.data.tokenization import (
     add_mask,
@@ -60,7 +60,7 @@ def load_reranker(
     name_or_model: "str | PathLike | CrossEncoder",
     *,
     trust_remote_code: bool = False,
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype = "auto",
     device: str | torch.device | None = None,
     max_length: int | None = None,
 ) -> "CrossEncoder":
@@ -78,8 +78,9 @@ def load_reranker(
             language model that answers "yes" or "no"; or a loaded model.
         trust_remote_code (`bool`, *optional*, defaults to `False`):
             Whether to run the code that comes with the model.
-        dtype (`str` or `torch.dtype`, *optional*, defaults to `"float32"`):
-            Data type of the weights. `"bfloat16"` rounds scores to about 0.4 %.
+        dtype (`str` or `torch.dtype`, *optional*, defaults to `"auto"`):
+            Data type of the weights: bfloat16 on a GPU or CPU that computes in it, which rounds scores to about 0.4 %,
+            otherwise float32.
         device (`str` or `torch.device`, *optional*):
             Device to run on. Defaults to that of a loaded model, otherwise to an accelerator if available.
         max_length (`int`, *optional*):
@@ -123,7 +124,7 @@ def _load(name: str, trust_remote_code: bool, dtype: str | torch.dtype, device: 
     source = source_of(name, trust_remote_code=trust_remote_code)
     repository = source.pop("pretrained_model_name_or_path")
     with reading(name):
-        loading: dict[str, Any] = {"dtype": dtype, "use_safetensors": True}
+        loading: dict[str, Any] = {"dtype": choose_dtype(dtype, device), "use_safetensors": True}
         model = library.CrossEncoder(repository, device=str(device), model_kwargs=loading, **source)
         # On the meta device no weights are read: sentence-transformers does not say which ones are missing.
         options: dict[str, Any] = {"use_safetensors": True, "device_map": "meta", "output_loading_info": True}

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.loading import choose_device, import_extra, load_config, reading, source_of
+from hf_dse.common.loading import choose_device, choose_dtype, import_extra, load_config, reading, source_of
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.common.settings import DOCUMENT_PROMPTS, has_source, settings_of, warn_of_mean
 from hf_dse.data.passages import split_text
@@ -35,7 +35,7 @@ def load_sentence_transformer(
     name_or_path: str | PathLike,
     *,
     trust_remote_code: bool = False,
-    dtype: str = "float32",
+    dtype: str | torch.dtype = "float32",
     device: str | torch.device | None = None,
 ) -> "SentenceTransformer":
     """Loads a folder or a Hub id (`user/name@commit`)."""
@@ -49,9 +49,10 @@ def load_sentence_transformer(
             f"{name_or_path} is a {kind}, which scores pairs of texts and has no embeddings: pass an encoder, and "
             "this model as the reranker (`--rerank`) or teacher."
         )
-    loading = {"dtype": dtype, "use_safetensors": True}
+    chosen = choose_device(device)
+    loading = {"dtype": choose_dtype(dtype, chosen), "use_safetensors": True}
     with reading(name_or_path):
-        model = library.SentenceTransformer(name, device=str(choose_device(device)), model_kwargs=loading, **source)
+        model = library.SentenceTransformer(name, device=str(chosen), model_kwargs=loading, **source)
     return with_right_padding(model).eval()
 
 
@@ -77,7 +78,8 @@ def to_sentence_transformer(
         max_length (`int`, *optional*):
             Maximum number of tokens of a text. Defaults to the lengths of the model or its tokenizer.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of a model that is loaded.
+            `trust_remote_code`, `dtype` and `device` of a model that is loaded. The `dtype` defaults to `"float32"`;
+            `"auto"` is bfloat16 on a GPU or CPU that computes in it, otherwise float32.
 
     Example:
 

@@ -38,9 +38,10 @@ class TeacherOptions(StageOptions):
     """Which student learns from the scores of which teacher."""
 
     teacher_dtype: str = HfArg(
-        default="float32",
-        help="Data type of the teacher's weights.",
-        metadata={"choices": ["float32", "bfloat16", "float16"]},
+        default="auto",
+        help="Data type of the teacher's weights; auto: bfloat16 on a GPU or CPU that computes in it, otherwise "
+        "float32.",
+        metadata={"choices": ["auto", "float32", "bfloat16", "float16"]},
     )
     trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the teacher.")
     cache_dir: str | None = HfArg(default=None, help="Folder that keeps the teacher's scores.")

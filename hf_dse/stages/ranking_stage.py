@@ -89,7 +89,9 @@ def run_ranking(stage: Stage) -> DistillationResult:
             return {}
         encoders = {"student": to_sentence_transformer(trainer.model, tokenizer)}
         if stage.model is None:
-            loading: dict[str, Any] = {"trust_remote_code": args.trust_remote_code, "device": training_args.device}
+            # As the student.
+            loading: dict[str, Any] = {"dtype": "float32", "device": training_args.device}
+            loading["trust_remote_code"] = args.trust_remote_code
             source = to_sentence_transformer(args.model_name_or_path, **loading)
             # It reads as much as the student, or its own limit if that is lower.
             limit = training_args.max_length

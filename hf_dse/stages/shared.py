@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically
-from hf_dse.common.loading import MODEL_FOLDER, load_tokenizer
+from hf_dse.common.loading import MODEL_FOLDER, computes_bfloat16, load_tokenizer
 from hf_dse.common.provenance import describe_machine
 from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import listed, load_student
@@ -135,6 +135,10 @@ class Stage:
         `facts` in the card, and the results with the options of the stage, and pushes the folder if asked.
         """
         training_args = trainer.args
+        is_float32 = not training_args.bf16 and not training_args.fp16
+        if is_float32 and computes_bfloat16(training_args.device):
+            where = " --use_cpu true" if training_args.device.type == "cpu" else ""
+            logger.info(f"The training computes in float32: `--bf16 true{where}` may take half of the time.")
         # The Trainer prints its log, and stdout is for results alone.
         with redirect_stdout(sys.stderr):
             training = trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint).metrics

@@ -12,7 +12,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset
 from transformers.utils import logging
 
-from hf_dse.common.loading import check_loading
+from hf_dse.common.loading import loading_options
 from hf_dse.data.options import PairTask
 from hf_dse.data.pairs import check_pair_options, resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
@@ -92,7 +92,8 @@ def score(
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of teachers that are loaded.
+            `trust_remote_code`, `dtype` and `device` of teachers that are loaded. The `dtype` defaults to `"auto"`:
+            bfloat16 on a GPU or CPU that computes in it, otherwise float32.
 
     Returns:
         `datasets.Dataset` or [`Rankings`]: the data with their scores.
@@ -114,7 +115,7 @@ def score(
     [0.77, 0.95]
     ```
     """
-    check_loading("score", loading)
+    loading = loading_options("score", loading)
     data_args = options_of(data, task_name=task_name, symmetric=symmetric)
     is_ranking = isinstance(data, Rankings) or is_ranking_data(data_args)
     if not is_ranking:

@@ -10,8 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
+from hf_dse import Index
 from hf_dse.common.loading import (
     choose_device,
+    choose_dtype,
     import_extra,
     load_config,
     load_encoder,
@@ -20,7 +22,9 @@ from hf_dse.common.loading import (
     source_of,
     split_revision,
 )
-from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse.measure.evaluate import load_for_pairs
+from hf_dse.retrieval.rerankers import load_reranker
+from hf_dse.retrieval.sentence_transformer import load_sentence_transformer, to_sentence_transformer
 
 
 @pytest.fixture
@@ -95,6 +99,36 @@ def test_devices():
     assert choose_device("cpu") == torch.device("cpu")
     with pytest.raises(ValueError, match=f"'nonsense' cannot be used: .*of this machine is {choose_device()}"):
         choose_device("nonsense")
+
+
+@pytest.mark.parametrize(
+    ("one_dnn", "unit", "expected"),
+    [
+        (True, "_is_amx_tile_supported", "bfloat16"),
+        (True, "_is_avx512_bf16_supported", "bfloat16"),
+        (False, "_is_avx512_bf16_supported", "float32"),
+        (True, None, "float32"),
+    ],
+)
+def test_bfloat16_is_chosen_where_the_cpu_computes_in_it(
+    monkeypatch, save_encoder, save_teacher, one_dnn, unit, expected
+):
+    units = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    for name in units:
+        monkeypatch.setattr(torch.cpu, name, lambda name=name: name == unit, raising=False)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: one_dnn)
+    cpu = torch.device("cpu")
+    assert choose_dtype("auto", cpu) == expected
+    assert choose_dtype("float16", cpu) == "float16" and choose_dtype("auto", torch.device("meta")) == "float32"
+    encoder, chosen = save_encoder(), getattr(torch, expected)
+    assert load_reranker(save_teacher(), device="cpu").dtype == load_for_pairs(encoder)[0].dtype == chosen
+    # Vectors that leave the library are those of sentence-transformers.
+    assert to_sentence_transformer(encoder, device="cpu").dtype == torch.float32
+    # A kept index is read in its own data type.
+    index = Index(encoder, ["A cat."])
+    index.save(encoder / "index")
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: not one_dnn)
+    assert Index.load(encoder / "index", encoder).model.dtype == index.model.dtype == chosen
 
 
 def test_names_with_a_revision(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_dse import DataArguments, evaluate, load_pairs, score
+from hf_dse.stages import shared
 
 
 @pytest.fixture
@@ -165,6 +166,7 @@ def test_pairs_without_a_label(tmp_path, run, weights, error_of, caplog):
 
 def test_results_and_card_record_what_was_used(assets, tmp_path, run, results, monkeypatch, caplog):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    monkeypatch.setattr(shared, "computes_bfloat16", lambda device: True)
     options = {"distillation_alpha": 0, "similarity": "mlp", "max_steps": 1, "per_device_train_batch_size": 16}
     assert run("out", **options) == 0
     assert "The teacher is not asked: with distillation_alpha=0 the labels alone teach" in caplog.text
@@ -177,6 +179,10 @@ def test_results_and_card_record_what_was_used(assets, tmp_path, run, results, m
     student = {"model_name_or_path": tmp_path / "out" / "model", "linformer_length": None}
     assert run("again", **student, max_steps=1) == 0
     assert results("again")["recipe"]["linformer_length"] == [8]
+    assert "may take half of the time" not in caplog.text
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
+    assert run("float32", **options) == 0
+    assert "The training computes in float32: `--bf16 true --use_cpu true` may take half of the time." in caplog.text
 
 
 def test_a_resumed_stage_is_the_same_or_refused(assets, tmp_path, run, results, error_of):
