@@ -98,7 +98,6 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
     with.
     """
     from hf_dse.data.ranking_files import choose_split, load_rankings, to_corpus
-    from hf_dse.measure.assess import FITTED_QUERIES
     from hf_dse.measure.shares import judged_queries
     from hf_dse.retrieval.queries import make_queries
 
@@ -117,7 +116,7 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
         raise ValueError(f"There is no split {split!r}, only {', '.join(splits)}.")
     train = splits.get("train") if split != "train" else None
     num_train = 0 if train is None else sum(map(bool, train.positives()))
-    return split, splits[split], judged_queries(splits, split, FITTED_QUERIES), num_train
+    return split, splits[split], judged_queries(splits, split), num_train
 
 
 def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessment", num_train: int) -> None:

@@ -41,8 +41,8 @@ logger = logging.get_logger(__name__)
 
 # An interval of fewer queries means nothing.
 FEWEST_QUERIES = 10
-# Queries to which the weights of BM25 and of a reranker are fitted.
-FITTED_QUERIES = 200
+# Judged queries on which the weight of a reranker is fitted, which has to read texts for them.
+READ_QUERIES = 200
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ def assess(
     Tells whether there is something to distil: compares a model, BM25, both together, other models, and the reranker
     on the best documents of both, alone and blended with their scores. The last is the ceiling of what its student can
     reach. All embedding models read as many tokens of a text as the one that reads the fewest; the reranker has its
-    own limit for a pair. The weights of BM25, for each model, and of the reranker are fitted on 200 judged queries of
-    another split of the corpus, validation or else train, where there are at least 30.
+    own limit for a pair. The weights of BM25, for each model, and of the reranker are fitted on 500 and 200 judged
+    queries of another split of the corpus, validation or else train, where there are at least 30.
 
     Args:
         model (`SentenceTransformer` or `str`):
@@ -197,7 +197,7 @@ def assess(
         split = split or choose_split(splits)
         if split not in splits:
             raise ValueError(f"There is no split {split!r}, only {', '.join(splits)}.")
-        data, fit_on = splits[split], fit_on or judged_queries(splits, split, FITTED_QUERIES)
+        data, fit_on = splits[split], fit_on or judged_queries(splits, split)
         chunk_size = None
     rankings = to_rankings(data, None, chunk_size)
     judged = relevance(rankings)
@@ -241,9 +241,10 @@ def assess(
         searched = found[max(mixed, key=ndcg_of)]
         fitted = None
         if fit_on is not None and rerank_weight is None:
-            fitted = fit_on, search_again(searched, fit_on, max(rerank_top), indexes)
+            read = fit_on.select(range(min(len(fit_on), READ_QUERIES)))
+            fitted = read, search_again(searched, read, max(rerank_top), indexes)
             logger.info(
-                f"The reranker also reads the texts that {len(fit_on)} other judged queries find, to fit its share: "
+                f"The reranker also reads the texts that {len(read)} other judged queries find, to fit its share: "
                 "`--rerank_weight 0.5` leaves that out."
             )
         blending: dict[str, Any] = {"weight": rerank_weight, "fit_on": fitted, "tokens": tokens}

@@ -16,8 +16,9 @@ from hf_dse.retrieval.options import BM25_WEIGHT
 # Weights of BM25 beside the cosine, and shares of a reranker beside the search.
 BM25_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.0)
 RERANK_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-# Fewer judged queries do not tell one weight from another.
-FEWEST_QUERIES = 30
+# Fewer judged queries do not tell one weight from another. 200 do not lead the weight of a student of hybrid scores
+# away from 0.3, where 0.15 finds 0.5 points more (docs/results.md, What the reranker knows).
+FEWEST_QUERIES, MOST_QUERIES = 30, 500
 RESAMPLES = 500
 ROUNDING = 1e-9
 
@@ -87,10 +88,10 @@ def fit_bm25(index: Index, rankings: Rankings) -> Share:
     return fit_share(find, BM25_WEIGHTS, BM25_WEIGHT, relevance(rankings), level_of(rankings))
 
 
-def judged_queries(splits: Mapping[str, Rankings], measured: str | None, number: int) -> Rankings | None:
+def judged_queries(splits: Mapping[str, Rankings], measured: str | None) -> Rankings | None:
     """
-    So many judged queries of the validation split, or else of the train split, that search the same corpus as the
-    split that is measured, if there is one; `None` where there are too few.
+    Judged queries of the validation split, or else of the train split, that search the same corpus as the split to
+    measure, if there is one: 500 of them in random order, or all; `None` where there are fewer than 30.
     """
     for name in ("validation", "train"):
         found = splits.get(name)
@@ -100,5 +101,5 @@ def judged_queries(splits: Mapping[str, Rankings], measured: str | None, number:
             continue
         rows = [row for row, positives in enumerate(found.positives()) if positives]
         if len(rows) >= FEWEST_QUERIES:
-            return found.select(sorted(np.random.default_rng(0).permutation(rows)[:number].tolist()))
+            return found.select(np.random.default_rng(0).permutation(rows)[:MOST_QUERIES].tolist())
     return None

@@ -15,7 +15,6 @@ from hf_dse.common.settings import set_settings, settings_of
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.measure.assess import FITTED_QUERIES
 from hf_dse.measure.compare import compare_searches
 from hf_dse.measure.metrics import RANKING_METRICS, relevance
 from hf_dse.measure.shares import judged_queries
@@ -100,7 +99,7 @@ def run_ranking(stage: Stage) -> DistillationResult:
         size = training_args.per_device_eval_batch_size
         with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
             # A student knows the queries of its training: those of validation alone tell its share of BM25.
-            judged = judged_queries(splits, None, FITTED_QUERIES)
+            judged = judged_queries(splits, None)
             ids = None if judged is None else judged.document_ids
             fit_on = {split: judged if part.document_ids == ids else None for split, part in splits.items()}
             found = compare_searches(encoders, splits, bm25=has_bm25(), batch_size=size, fit_on=fit_on)

@@ -9,7 +9,15 @@ import pytest
 
 from hf_dse import Index, make_rankings
 from hf_dse.measure.metrics import measure_run, relevance
-from hf_dse.measure.shares import BM25_WEIGHTS, FEWEST_QUERIES, Share, fit_bm25, fit_share, judged_queries
+from hf_dse.measure.shares import (
+    BM25_WEIGHTS,
+    FEWEST_QUERIES,
+    MOST_QUERIES,
+    Share,
+    fit_bm25,
+    fit_share,
+    judged_queries,
+)
 
 
 pytest.importorskip("bm25s")
@@ -75,14 +83,17 @@ def test_bm25_is_fitted_to_the_search(rankings, assets):
 
 def test_other_judged_queries_of_the_corpus(rankings):
     splits = {"test": rankings.select(range(5)), "train": rankings, "validation": rankings.select(range(5, 40))}
-    found = judged_queries(splits, "test", 32)
-    assert len(found) == 32 and set(found.queries["query_id"]) <= set(splits["validation"].queries["query_id"])
+    found = judged_queries(splits, "test")
+    assert len(found) == 35 and set(found.queries["query_id"]) <= set(splits["validation"].queries["query_id"])
+    # Some of many.
+    many = splits | {"validation": rankings.select([*range(40)] * 13)}
+    assert len(judged_queries(many, "test")) == MOST_QUERIES
     # Too few of validation, and then of train.
     splits["validation"] = rankings.select(range(5))
-    assert len(judged_queries(splits, "test", 100)) == 40
+    assert len(judged_queries(splits, "test")) == 40
     splits["train"] = rankings.select(range(FEWEST_QUERIES - 1))
-    assert judged_queries(splits, "test", 100) is None
+    assert judged_queries(splits, "test") is None
     # Another corpus has other weights, and what is measured is not fitted.
     splits = {"test": rankings, "train": replace(rankings.select(range(35)), corpus=rankings.corpus.select(range(50)))}
-    assert judged_queries(splits, "test", 100) is None and judged_queries({"train": rankings}, "train", 9) is None
+    assert judged_queries(splits, "test") is None and judged_queries({"train": rankings}, "train") is None
     assert np.isnan(Share(0.3).low)
