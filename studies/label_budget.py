@@ -6,6 +6,7 @@ Where does a teacher pay? Files for students that learn from few labels, from a 
     python studies/label_budget.py captions MULTI30K FOLDER
     python studies/label_budget.py questions SQUAD_SENT FOLDER
     python studies/label_budget.py tales LONG FOLDER
+    python studies/label_budget.py sections FAIRYTALEQA FOLDER
     python studies/label_budget.py queries FOLDER OUT [--skip N] [--num_queries N]
     hf-dse mine --corpus FOLDER --train_file OUT/queries.jsonl --bm25 true --output_file OUT/mined.jsonl
     hf-dse score --model TEACHER --train_file OUT/mined.jsonl --output_file OUT/scored.jsonl
@@ -14,8 +15,10 @@ Where does a teacher pay? Files for students that learn from few labels, from a 
 FOLDER is in the layout of BEIR; `captions` makes one of images with several captions: one caption is a query, another
 of the same image the document that is relevant for it; `questions` one of questions and the sentences that answer
 them, in which the test questions are those of studies/generality.py; `tales` one of the pieces of fairy tales that
-recipes/long/questions.py has made in LONG, for training only. `queries` writes the training queries without
-their labels, in a random order that is the same each time; `--skip` leaves out those that the teacher learned from.
+recipes/long/questions.py has made in LONG, for training only; `sections` one of the sections of the tales that no
+reranker here has learned from, with the questions about half of the tales for training. `queries` writes the training
+queries without their labels, in a random order that is the same each time; `--skip` leaves out those that the teacher
+learned from.
 `budgets` writes `teacher.jsonl` (scores, no labels), and for each number of labelled queries, and for all,
 `labels-N.jsonl` (these queries only, no scores) and `both-N.jsonl` (all queries, with labels of these). With
 `--labelled_file`, the queries with labels that the teacher learned from, `both-first.jsonl` has these and the others
@@ -107,9 +110,23 @@ def tales(long: Path, folder: Path) -> None:
     write_collection(folder, corpus[["_id", "text"]], asking[["_id", "query"]], {"train": judged})
 
 
+def sections(fairytaleqa: Path, folder: Path) -> None:
+    """The sections of the tales of two splits, and the questions that name them: validation is for training."""
+    tales = pd.read_parquet(fairytaleqa / "docs.parquet").query("split != 'train'")
+    parts = tales.assign(text=tales["text"].str.split("\n\n")).explode("text", ignore_index=True)
+    parts["document"] = parts["doc_id"] + "#" + (parts.groupby("doc_id").cumcount() + 1).astype(str)
+    asked = pd.read_parquet(fairytaleqa / "queries.parquet").query("split != 'train'")
+    # A question that is asked about two tales would be right for one of them only.
+    asked = asked.drop_duplicates("question", keep=False)
+    rows = asked.assign(section=asked["section"].str.split(",")).explode("section")
+    rows = rows.assign(query=rows["query_id"], document=rows["doc_id"] + "#" + rows["section"].str.strip())
+    judged = {"train": rows.query("split == 'validation'"), "test": rows.query("split == 'test'")}
+    write_collection(folder, parts[["document", "text"]], asked[["query_id", "question"]], judged)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["captions", "questions", "tales", "queries", "budgets"])
+    parser.add_argument("step", choices=["captions", "questions", "tales", "sections", "queries", "budgets"])
     parser.add_argument("folder")
     parser.add_argument("out", type=Path)
     parser.add_argument("--skip", type=int, default=0)
@@ -123,6 +140,8 @@ def main() -> None:
         return questions(Path(args.folder), args.out)
     if args.step == "tales":
         return tales(Path(args.folder), args.out)
+    if args.step == "sections":
+        return sections(Path(args.folder), args.out)
     train = load_rankings(DataArguments(dataset_name=args.folder), ["train"])["train"]
     if args.step == "queries":
         order = args.skip + np.random.default_rng(0).permutation(len(train) - args.skip)
