@@ -96,7 +96,8 @@ def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> str | torch.
     if not computes_bfloat16(device):
         return "float32"
     logger.info_once(
-        f"Models compute in bfloat16, which is faster on this {device.type.upper()}; `--dtype float32` is exact."
+        f"Models compute in bfloat16, which is faster on this {device.type.upper()}; `--dtype float32`, of a teacher "
+        "`--teacher_dtype float32`, is exact."
     )
     return "bfloat16"
 

@@ -189,7 +189,8 @@ def assess(
     ```
     """
     loading = loading_options("assess", loading)
-    check_reranking(reranker, rerank_top=rerank_top, rerank_weight=rerank_weight)
+    reading = {"reranker_max_length": reranker_max_length, "windows": None if windows == "first" else windows}
+    check_reranking(reranker, rerank_top=rerank_top, rerank_weight=rerank_weight, **reading)
     rerank_top = RERANK_TOP if rerank_top is None else rerank_top
     check_at_least(1, max_queries=max_queries, max_length=max_length, rerank_top=min(rerank_top, default=0))
     if not isinstance(data, Rankings):

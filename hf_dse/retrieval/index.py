@@ -577,8 +577,8 @@ class Index:
         index = cls(model, [], chunk_size=settings["chunk_size"], cache_dir=folder, **options)
         if hashlib.sha256(index._settings).hexdigest() != settings["made_by"]:
             raise ValueError(
-                f"{folder} was made by another model, or with another prompt or length, than those given: pass the "
-                "same, or make the index anew with `Index(...).save`."
+                f"{folder} was made by another model, or with another prompt, length or data type of the weights "
+                f"({settings['dtype']}) than given: pass the same, or make the index anew with `Index(...).save`."
             )
         index.update(columns["text"], ids=columns.get("id"), groups=columns["group"])
         return index

@@ -3,6 +3,7 @@
 """Loading configurations, tokenizers and weights: what is refused, and errors that name the checkpoint."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -111,24 +112,37 @@ def test_devices():
     ],
 )
 def test_bfloat16_is_chosen_where_the_cpu_computes_in_it(
-    monkeypatch, save_encoder, save_teacher, one_dnn, unit, expected
+    monkeypatch, save_encoder, save_teacher, infos, one_dnn, unit, expected
 ):
     units = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     for name in units:
         monkeypatch.setattr(torch.cpu, name, lambda name=name: name == unit, raising=False)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: one_dnn)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    logging.Logger.info_once.cache_clear()
     cpu = torch.device("cpu")
     assert choose_dtype("auto", cpu) == expected
     assert choose_dtype("float16", cpu) == "float16" and choose_dtype("auto", torch.device("meta")) == "float32"
     encoder, chosen = save_encoder(), getattr(torch, expected)
     assert load_reranker(save_teacher(), device="cpu").dtype == load_for_pairs(encoder)[0].dtype == chosen
+    # It is said once.
+    said = "Models compute in bfloat16, which is faster on this CPU; `--dtype float32`"
+    assert [text.startswith(said) for text in infos if "bfloat16" in text] == [True] * (expected == "bfloat16")
     # Vectors that leave the library are those of sentence-transformers.
-    assert to_sentence_transformer(encoder, device="cpu").dtype == torch.float32
+    exact = to_sentence_transformer(encoder)
+    assert exact.dtype == torch.float32
     # A kept index is read in its own data type.
-    index = Index(encoder, ["A cat."])
+    index = Index(encoder, ["a cat sat", "the dog ran", "old and new"])
     index.save(encoder / "index")
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: not one_dnn)
     assert Index.load(encoder / "index", encoder).model.dtype == index.model.dtype == chosen
+    if expected == "bfloat16":
+        with pytest.raises(ValueError, match=r"another prompt, length or data type of the weights \(bfloat16\)"):
+            Index.load(encoder / "index", exact)
+    # What is found is the same, but for rounding.
+    hits, same = (one.search(["the cat"])[0] for one in (index, Index(exact, index.texts)))
+    assert [hit["row"] for hit in hits] == [hit["row"] for hit in same]
+    assert max(abs(hit["score"] - other["score"]) for hit, other in zip(hits, same, strict=True)) < 0.02
 
 
 def test_names_with_a_revision(tmp_path, monkeypatch):

@@ -540,7 +540,7 @@ def test_an_index_without_vectors_is_saved_with_them(encoder, embedded, tmp_path
 def test_another_model_is_an_error(encoder, save_encoder, tmp_path):
     make_index(encoder).save(tmp_path / "index")
     other = SentenceTransformer(str(save_encoder(hidden_act="relu")), device="cpu")
-    with pytest.raises(ValueError, match="index was made by another model, or with another prompt or length"):
+    with pytest.raises(ValueError, match="index was made by another model, or with another prompt, length"):
         Index.load(tmp_path / "index", other)
     with pytest.raises(FileNotFoundError, match="nothing holds no index: write one with `Index.save`"):
         Index.load(tmp_path / "nothing", encoder)
