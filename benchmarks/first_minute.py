@@ -90,7 +90,7 @@ def main() -> None:
         lines.append(f'"{quoted}",{files[row]}')
     queries.write_text("\n".join(lines) + "\n", encoding="utf-8")
     first, model = args.folder / "first.parquet", default_encoder()
-    run("mine", "--model", model, "--bm25", "--corpus", docs, "--queries_from", "sentences", "--output_file", first)
+    run("mine", "--model", model, "--bm25", "--corpus", docs, "--queries_from", "headings", "--output_file", first)
     script = [ROOT / "examples" / "13_train_a_teacher.py", "--train_file", first, "--num_negatives", 2]
     reranker = args.folder / "reranker"
     script += ["--num_train_epochs", 2, "--max_length", 96, "--learning_rate", 1e-4, "--output_dir", reranker]
@@ -101,7 +101,7 @@ def main() -> None:
     data = ["--corpus", docs, "--test_file", queries]
     run("assess", "--model", model, *data, "--rerank", reranker, "--max_length", 128, "--rerank_top", 20)
     mined = args.folder / "mined.parquet"
-    made_of = ["--queries_from", "sentences", "--bm25"]
+    made_of = ["--queries_from", "headings", "--bm25"]
     run("mine", "--model", model, "--corpus", docs, *made_of, "--output_file", mined)
     student = args.folder / "student"
     training = ["--num_train_epochs", args.num_train_epochs, "--learning_rate", 5e-5, "--output_dir", student]

@@ -175,7 +175,7 @@ def example_queries(texts, most=2):
     corpus, found = Dataset.from_dict({"doc_id": list(map(str, range(len(texts)))), "text": texts}), texts
     # An error where no document has a sentence beside others.
     with suppress(ValueError):
-        found = make_queries(corpus, "sentences").queries["query"][:]
+        found = make_queries(corpus, "first_sentences").queries["query"][:]
     rows = np.random.default_rng(42).permutation(len(found))
     sentences = (" ".join(found[row].split()).strip("\"'“”") for row in rows)
     return list(islice((sentence for sentence in sentences if len(sentence) <= 80), most))

@@ -5,9 +5,9 @@ What are made queries worth? Files of queries of several kinds, each with the te
 
     python studies/made_queries.py CORPUS OUT --model ENCODER [--kinds KIND ...] [--num_queries N]
 
-CORPUS is a folder of files or one in the layout of BEIR. `first_sentences` and `sentences` are those of
-`hf_dse.make_queries`; `headings` are taken out of the passages that they stand in; `titles` are those of documents;
-`keywords` are the 3 rarest words of a text that other texts have too, and stay in it; `mixed` is as many of each kind.
+CORPUS is a folder of files or one in the layout of BEIR. `headings` and `first_sentences` are those of
+`hf_dse.make_queries`; `titles` are those of documents; `keywords` are the 3 rarest words of a text that other texts
+have too, and stay in it; `mixed` is as many headings, first sentences and keywords.
 OUT gets a file for each kind, for `hf-dse distill --stage ranking --train_file`; studies/made_queries.sh runs all.
 """
 
@@ -23,25 +23,12 @@ from datasets import Dataset, concatenate_datasets
 from hf_dse import DataArguments, Rankings, load_corpus, make_queries, make_rankings, mine
 from hf_dse.data.rankings import write_rankings
 from hf_dse.retrieval.negatives import split_corpus
+from hf_dse.retrieval.options import QUERY_KINDS
 from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 
 
-# A line above a rule, as in reStructuredText, or after hashes, as in Markdown; text below it.
-HEADING = re.compile(
-    r"^(?:#+ +(?P<hash>.+)|(?P<line>[^\s#].+)\n(?P<sign>[=~\-^`'\"*+.#])(?P=sign){2,})$\n+(?=\S)", re.MULTILINE
-)
+MIXED = (*QUERY_KINDS, "keywords")
 WORD = re.compile(r"[^\W\d_]{3,}")
-FEWEST_LETTERS = 12
-
-
-def headings(text: str, frequencies: Counter) -> tuple[str, str]:
-    """The first heading that says something, and the text without it."""
-    for match in HEADING.finditer(text):
-        heading = (match["hash"] or match["line"]).strip("`# ")
-        rest = text[: match.start()] + text[match.end() :]
-        if len(heading) >= FEWEST_LETTERS and " " in heading and len(rest.split()) > 20:
-            return heading, rest
-    return "", ""
 
 
 def keywords(text: str, frequencies: Counter) -> tuple[str, str]:
@@ -53,7 +40,7 @@ def keywords(text: str, frequencies: Counter) -> tuple[str, str]:
 
 def make(corpus: Dataset, kind: str, number: int, seed: int) -> Rankings:
     """Queries of a kind; a document gives at most one."""
-    if kind in ("first_sentences", "sentences"):
+    if kind in QUERY_KINDS:
         return make_queries(corpus, kind, num_queries=number, seed=seed)
     columns = {name: corpus[name][:] for name in corpus.column_names}
     frequencies = Counter(word for text in columns["text"] for word in set(WORD.findall(text.lower())))
@@ -64,7 +51,7 @@ def make(corpus: Dataset, kind: str, number: int, seed: int) -> Rankings:
         if kind == "titles":
             query, rest = (title, body) if title else ("", "")
         else:
-            query, rest = (headings if kind == "headings" else keywords)(body, frequencies)
+            query, rest = keywords(body, frequencies)
             rest = f"{title}\n{rest}".strip()
         if query and len(rows) < number:
             rows.append(row)
@@ -96,26 +83,28 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", required=True)
-    parser.add_argument(
-        "--kinds", nargs="+", default=["first_sentences", "sentences", "headings", "keywords", "mixed"]
-    )
+    parser.add_argument("--kinds", nargs="+", default=[*MIXED, "mixed"])
     parser.add_argument("--num_queries", type=int, default=900)
     parser.add_argument("--chunk_size", type=int, default=0)
     parser.add_argument("--max_length", type=int, default=256)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    encoder = to_sentence_transformer(args.model, max_length=args.max_length, dtype="bfloat16")
+    encoder = to_sentence_transformer(args.model, max_length=args.max_length, dtype="auto")
     corpus = split_corpus(load_corpus(DataArguments(corpus_file=args.corpus)), encoder, args.chunk_size)
     single = [kind for kind in args.kinds if kind != "mixed"]
+    single += [kind for kind in MIXED if "mixed" in args.kinds and kind not in single]
     mined = {}
     for kind in single:
         made = make(corpus, kind, args.num_queries, 42)
         options = {"num_negatives": 5, "range_max": 30, "relative_margin": None, "sampling": "random", "bm25": True}
         mined[kind] = mine(made, encoder, cache_dir=args.out / "vectors", show_progress=False, **options)
     if "mixed" in args.kinds:
-        number = args.num_queries // len(single)
+        number = args.num_queries // len(MIXED)
         mined["mixed"] = join(
-            [found.select(range(min(number, len(found)))).keep_documents() for found in mined.values()]
+            [
+                found.select(range(min(number, len(found)))).keep_documents()
+                for found in (mined[kind] for kind in MIXED)
+            ]
         )
     for kind, found in mined.items():
         write_rankings(found, args.out / f"{kind}.parquet")

@@ -66,7 +66,7 @@ def assess(
 ) -> None:
     """
     Tell whether there is something to distil: a model, BM25, both together and a reranker on the same queries, at
-    equal length, with what each costs. Without judged queries, sentences of the documents stand in for them.
+    equal length, with what each costs. Without judged queries, headings and sentences of the documents stand in.
 
     hf-dse assess --model encoder --corpus docs --test_file queries.csv --rerank reranker
     """
@@ -105,10 +105,10 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
     if data_args.dataset_name is None and not any(files):
         corpus, size = to_corpus(data_args)
         logger.warning(
-            "There are no queries, so sentences of the documents stand in for them, taken out of their documents: "
+            "There are no queries, so headings and sentences of the documents stand in for them, and are taken out: "
             "real queries may give another answer. Name judged ones with `--test_file`."
         )
-        made = make_queries(corpus, "sentences", num_queries=args.max_queries)
+        made = make_queries(corpus, "headings", num_queries=args.max_queries)
         return "made queries", replace(made, chunk_size=size), None, 0
     splits = load_rankings(data_args)
     split = args.split or choose_split(splits)
@@ -131,7 +131,7 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
     if found.pays or is_labelled:
         if not found.pays:
             logger.info(f"The {num_train} labelled queries of the train split can teach more.")
-        data: dict[str, str | None] = {"corpus": corpus, "queries_from": "sentences"}
+        data: dict[str, str | None] = {"corpus": corpus, "queries_from": "headings"}
         judged: dict[str, str | None] = {}
         if is_labelled:
             judged = {name: getattr(data_args, name) for name in ("validation_file", "test_file")}

@@ -63,7 +63,8 @@ class MineArguments:
     split: str = HfArg(default="train", help="Split of the queries.")
     queries_from: str = HfArg(
         default="none",
-        help="Make queries from the documents of the corpus, and take them out of their documents.",
+        help="Make queries from the documents of the corpus, and take them out: headings, where there are some, or "
+        "first sentences.",
         metadata={"choices": ["none", *QUERY_KINDS]},
     )
     num_queries: int | None = HfArg(default=None, help="Number of queries to make. Default: all.")

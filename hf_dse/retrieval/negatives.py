@@ -80,7 +80,7 @@ def mine(
         split (`str`, *optional*, defaults to `"train"`):
             The split of named data.
         queries_from (`str`, *optional*, defaults to `"none"`):
-            `"first_sentences"` or `"sentences"`: make queries from the corpus, see [`make_queries`].
+            `"headings"` or `"first_sentences"`: make queries from the corpus, see [`make_queries`].
         num_queries (`int`, *optional*):
             Number of queries to make. Defaults to all.
         num_negatives (`int`, *optional*, defaults to 15):

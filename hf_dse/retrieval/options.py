@@ -12,7 +12,7 @@ RERANK_WEIGHT = 0.5
 RERANKED = 50
 RERANK_TOP = (20, 100)
 
-QUERY_KINDS = ("first_sentences", "sentences")
+QUERY_KINDS = ("headings", "first_sentences")
 SAMPLINGS = ("top", "random")
 
 

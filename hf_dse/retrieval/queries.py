@@ -1,17 +1,17 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Queries for a corpus that has none: sentences of its documents stand in for them."""
+"""Queries for a corpus that has none: headings and sentences of its documents stand in for them."""
 
 import re
-from collections.abc import Iterator
-from itertools import islice, pairwise
+from collections.abc import Collection, Iterator
+from itertools import pairwise
 
 import numpy as np
 from datasets import Dataset
 from markdown_it import MarkdownIt
 from transformers.utils import logging
 
-from hf_dse.data.passages import parse_markdown
+from hf_dse.data.passages import MARKDOWN, parse_markdown
 from hf_dse.data.rankings import Rankings, make_corpus, make_rankings
 from hf_dse.retrieval.options import QUERY_KINDS
 
@@ -20,6 +20,12 @@ logger = logging.get_logger(__name__)
 
 # A shorter sentence says too little to find its document.
 MIN_CHARACTERS = 20
+# A heading of fewer bytes says too little, a longer one is none, and a shorter text below it is not what it is about.
+HEADING_BYTES, TEXT_BELOW = range(12, 120), 100
+# Behind a heading of some dialects of Markdown.
+HEADING_ID = re.compile(r"\s*\{#.*\}$")
+# A line below a heading in reStructuredText, for which Markdown has the first two of these signs alone, or around it.
+RULE = re.compile(r"([=\-~^\"'`+*.:#])\1{3,}")
 # Where a sentence may end: at its mark with the closing signs after it, or before an empty line.
 SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*\s*|\n\s*\n\s*")
 # Indented lines are text as any other.
@@ -48,8 +54,9 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
         corpus (`datasets.Dataset`):
             Documents: the columns `doc_id`, `text` and optionally `title`, or the corpus of [`Rankings`].
         kind (`str`):
-            `"first_sentences"`: the first sentence after the title, of at least 20 characters. `"sentences"`: any such
-            sentence, drawn at random.
+            `"headings"`: the first heading of several words with text below it, in Markdown or reStructuredText; of
+            documents without one the first sentence, if there are too few. `"first_sentences"`: the first sentence
+            after the title, of at least 20 characters.
         num_queries (`int`, *optional*):
             Number of queries, of documents drawn at random. Defaults to all.
         seed (`int`, *optional*, defaults to 42):
@@ -79,14 +86,22 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
     wanted = len(corpus) if num_queries is None else num_queries
     queries: dict[int, str] = {}
     # A passage may begin inside of a block of code: what is prose is seen in the whole document.
-    prose = _blank_passages(columns) if "passage_of" in columns else None
-    for row in np.random.default_rng(seed).permutation(len(corpus)).tolist():
+    has_passages = "passage_of" in columns
+    prose = _blank_passages(columns) if has_passages else None
+    known = _known_headings(columns) if has_passages and kind == "headings" else None
+    order = np.random.default_rng(seed).permutation(len(corpus)).tolist()
+    kinds = QUERY_KINDS if kind == "headings" else (kind,)
+    for row, taken in ((row, taken) for taken in kinds for row in order):
         if len(queries) == wanted:
             break
+        if row in queries:
+            continue
         title = (titles[row] or "").strip()
-        generator = np.random.default_rng([seed, row]) if kind == "sentences" else None
         text = columns["text"][row].removeprefix(title).strip()
-        query, rest = take_sentence(text, generator, None if prose is None else prose[row][-len(text) :])
+        if taken == "headings":
+            query, rest = take_heading(text, known and known[columns["passage_of"][row]])
+        else:
+            query, rest = take_sentence(text, None if prose is None else prose[row][-len(text) :])
         if query:
             # As other passages stand after their titles.
             between = " " if prose is None else "\n"
@@ -107,20 +122,54 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
     )
 
 
-def take_sentence(
-    text: str, generator: np.random.Generator | None = None, blanked: str | None = None
-) -> tuple[str, str]:
+def find_headings(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yields the first line, the line after the last, and the words of headings with text below them."""
+    lines = text.split("\n")
+    marked = _as_markdown(lines)
+    for token, inner in pairwise(parse_markdown("\n".join(marked), MARKDOWN)):
+        if token.type != "heading_open" or token.level or not token.map or "\n" in inner.content:
+            continue
+        first, end = token.map
+        heading = _words_of(HEADING_ID.sub("", inner.content))
+        # A single word is the name of a part, and a short line may be the end of a letter.
+        is_heading = len(heading.encode()) in HEADING_BYTES and (" " in heading or not heading.isascii())
+        is_heading &= end - first == 1 or len(lines[end - 1].strip()) > 2
+        if is_heading and sum(map(len, lines[end:])) >= TEXT_BELOW:
+            has_line_above = first > 0 and marked[first - 1] != lines[first - 1]
+            yield first - has_line_above, end, heading
+
+
+def _as_markdown(lines: list[str]) -> list[str]:
+    """The lines of a text with headings of reStructuredText, whose rules are as long as they, as those of Markdown."""
+    lines = list(lines)
+    for number in range(1, len(lines)):
+        title, rule = lines[number - 1].strip(), lines[number].strip()
+        if title and RULE.fullmatch(rule) and len(rule) >= len(title) and not RULE.fullmatch(title):
+            lines[number - 1], lines[number] = title, "=" * len(rule)
+            if number > 1 and lines[number - 2].strip() == rule:
+                lines[number - 2] = ""
+    return lines
+
+
+def take_heading(text: str, known: Collection[str] | None = None) -> tuple[str, str]:
+    """The first heading, of those that are known, and the text without it; both are empty without one."""
+    lines = text.split("\n")
+    for first, end, heading in find_headings(text):
+        if known is None or heading in known:
+            return heading, "\n".join(lines[:first] + lines[end:]).strip()
+    return "", ""
+
+
+def take_sentence(text: str, blanked: str | None = None) -> tuple[str, str]:
     """
-    A sentence of a text, the first or a random one, and the text without it; both are empty if there is none.
-    `blanked` is the text with blanks in the place of what is no prose, if that is known.
+    The first sentence of a text and the text without it; both are empty if it is too short. `blanked` is the text with
+    blanks in the place of what is no prose, if that is known.
     """
     blanked = _blank_markup(text) if blanked is None else blanked
     prose = (span for span in find_sentences(blanked) if _is_prose(text[slice(*span)]))
-    found = prose if generator is not None else islice(prose, 1)
-    spans = [(start, end) for start, end in found if end - start >= MIN_CHARACTERS]
-    if not spans:
+    start, end = next(prose, (0, 0))
+    if end - start < MIN_CHARACTERS:
         return "", ""
-    start, end = spans[0 if generator is None else int(generator.choice(len(spans)))]
     before, after = text[:start].rstrip(), text[end:].lstrip()
     # The wider gap stays, such as an empty line.
     gaps = text[len(before) : start], text[end : len(text) - len(after)]
@@ -144,20 +193,32 @@ def find_sentences(text: str) -> Iterator[tuple[int, int]]:
             yield end - len(sentence.lstrip()), start + len(sentence.rstrip())
 
 
+def _documents(columns: dict[str, list]) -> dict[str, tuple[list[int], list[str]]]:
+    """The rows of the passages of each document, and their texts without the titles before them."""
+    titles = columns.get("joined_title") or [""] * len(columns["text"])
+    found: dict[str, tuple[list[int], list[str]]] = {}
+    for row, (name, title, text) in enumerate(zip(columns["passage_of"], titles, columns["text"], strict=True)):
+        rows, parts = found.setdefault(name, ([], []))
+        # All but the first stand after the title.
+        parts.append(text.removeprefix(f"{title}\n") if rows and title else text)
+        rows.append(row)
+    return found
+
+
+def _known_headings(columns: dict[str, list]) -> dict[str, set[str]]:
+    """The headings of each document."""
+    return {
+        name: {heading for *_, heading in find_headings("\n".join(parts))}
+        for name, (_, parts) in _documents(columns).items()
+    }
+
+
 def _blank_passages(columns: dict[str, list]) -> list[str]:
     """For each passage, without its white space at the end, what [`_blank_markup`] leaves of it in its document."""
-    titles = columns.get("joined_title") or [""] * len(columns["text"])
-    passages: dict[str, list[str]] = {}
-    rows: dict[str, list[int]] = {}
-    for row, (group, title, text) in enumerate(zip(columns["passage_of"], titles, columns["text"], strict=True)):
-        # All but the first stand after the title.
-        is_first = group not in rows
-        passages.setdefault(group, []).append(text if is_first or not title else text.removeprefix(f"{title}\n"))
-        rows.setdefault(group, []).append(row)
     found = [""] * len(columns["text"])
-    for group, parts in passages.items():
+    for rows, parts in _documents(columns).values():
         blanked, start = _blank_markup("\n".join(parts)), 0
-        for row, part in zip(rows[group], parts, strict=True):
+        for row, part in zip(rows, parts, strict=True):
             found[row] = blanked[start : start + len(part.rstrip())]
             start += len(part) + 1
     return found
@@ -183,10 +244,15 @@ def _blank_markup(text: str) -> str:
 
 def _is_prose(sentence: str) -> bool:
     """Whether a sentence has words beside links, and neither images nor tags."""
+    return re.search(r"\w", ADDRESS.sub("", _words_of(sentence, with_links=False))) is not None
+
+
+def _words_of(line: str, with_links: bool = True) -> str:
+    """The words of a line without its markup, those of links too or not; nothing of one with images or tags."""
     words, depth = "", 0
-    for part in PROSE.parseInline(sentence)[0].children or []:
+    for part in PROSE.parseInline(line)[0].children or []:
         if part.type in ("image", "html_inline"):
-            return False
+            return ""
         depth += part.nesting if part.type.startswith("link") else 0
-        words += "" if depth else part.content
-    return re.search(r"\w", ADDRESS.sub("", words)) is not None
+        words += "" if depth and not with_links else part.content
+    return " ".join(words.split())

@@ -133,9 +133,10 @@ def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tm
     assert (encoder.max_seq_length, short.max_seq_length) == (64, 16)
     with pytest.raises(ValueError, match="max_queries=0: it has to be at least 1"):
         assess(encoder, rankings, max_queries=0, **QUIET)
-    for option in ({"rerank_top": (5,)}, {"rerank_weight": 0.5}):
+    for option in ({"windows": "best"}, {"reranker_max_length": 9}, {"rerank_top": (5,)}, {"rerank_weight": 0.5}):
         with pytest.raises(ValueError, match="there is no reranker. Pass one"):
             assess(encoder, rankings, **option, **QUIET)
+    for option in ({"rerank_top": (5,)}, {"rerank_weight": 0.5}):
         with pytest.raises(ValueError, match="there is no reranker"):
             cli.AssessArguments("encoder", **option)
         with pytest.raises(ValueError, match="there is no reranker"):
@@ -198,7 +199,7 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         (
             good,
             0,
-            "hf-dse mine --bm25 true --output_file mined.parquet --model encoder --corpus data --queries_from sent",
+            "hf-dse mine --bm25 true --output_file mined.parquet --model encoder --corpus data --queries_from head",
         ),
         (good, 0, "--train_file mined.parquet --output_dir student --model encoder --teacher 'a reranker'`"),
         (good, 500, "hf-dse mine --bm25 true --output_file mined.parquet --model encoder --dataset data`"),
@@ -213,7 +214,7 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         (replace(words, found=searches), 0, "hf-dse search --query '...' --model"),
         (replace(cheap, best="encoder (cosine)"), 0, "hf-dse search --query '...' --model encoder --corpus data`"),
         # The unit that was better, where there are two.
-        (passages, 0, "--corpus data --queries_from sentences --chunk_size 128`"),
+        (passages, 0, "--corpus data --queries_from headings --chunk_size 128`"),
         (passages, 0, "--model encoder --teacher 'a reranker'`"),
         (passages, 500, "--dataset data --chunk_size 128`, `hf-dse distill"),
         (passages, 500, "--teacher 'a reranker' --dataset data --chunk_size 128`"),
@@ -224,7 +225,7 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         assert expected in capsys.readouterr().err
 
 
-def test_without_queries_sentences_stand_in_for_them(assets, tmp_path, capsys):
+def test_without_queries_others_are_made(assets, tmp_path, capsys):
     folder = tmp_path / "docs"
     folder.mkdir()
     for number, name in enumerate(NAMES):
@@ -238,7 +239,7 @@ def test_without_queries_sentences_stand_in_for_them(assets, tmp_path, capsys):
         and "16 passages of at most 62 tokens" in out
     )
     assert all(f"(cosine, {unit})" in out and f"BM25 ({unit})" in out for unit in ("whole texts", "passages of 128"))
-    assert "There are no queries, so sentences of the documents stand in for them" in err
+    assert "There are no queries, so headings and sentences of the documents stand in for them" in err
     assert f"--corpus {folder} --chunk_size " in err
     (tmp_path / "queries.csv").write_text("query,file\nwhere is the cat of anna,anna.md\nmat of paul,paul.md\n")
     queries = ("--corpus", folder, "--test_file", tmp_path / "queries.csv")

@@ -325,7 +325,7 @@ def test_passages_of_a_folder(encoder, tmp_path):
     assert mine(data, bm25=True, chunk_size=0, show_progress=False).queries["documents"][0][0] == 0
     # Queries are made of passages, and written files say what they are.
     options = {"chunk_size": 50, "num_queries": 4, "show_progress": False}
-    made = mine(tmp_path / "docs", encoder, queries_from="sentences", **options)
+    made = mine(tmp_path / "docs", encoder, queries_from="headings", **options)
     assert made.has_passages and made.chunk_size == 50 and all("#" in name for name in made.queries["query_id"][:])
     write_rankings(made, tmp_path / "made.jsonl")
     read = load_rankings(str(tmp_path / "made.jsonl"))["train"]
@@ -339,7 +339,7 @@ def test_what_cannot_be_mined_is_named(encoder):
     rankings = make_rankings({"query": ["old sun"], "documents": [[0]]}, {"text": TEXTS})
     for message, passed, options in (
         ("There is nothing to search with: pass a model, bm25=True", (rankings,), {}),
-        ("num_queries=3: add `--queries_from first_sentences", (rankings, encoder), {"num_queries": 3}),
+        ("num_queries=3: add `--queries_from headings", (rankings, encoder), {"num_queries": 3}),
         ("num_negatives=15: it has to be from 1 to range_max=9", (rankings, encoder), {"range_max": 9}),
     ):
         with pytest.raises(ValueError, match=message):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_dse import make_queries
-from hf_dse.retrieval.queries import find_sentences, take_sentence
+from hf_dse.retrieval.queries import find_sentences, take_heading, take_sentence
 
 
 def split_sentences(text):
@@ -83,17 +83,15 @@ NOT_PROSE = {
 
 @pytest.mark.parametrize("kind", NOT_PROSE)
 def test_only_prose_is_a_query(kind):
-    """Neither before nor after it, whichever sentence is drawn; the rest of the document stays as it is."""
+    """Neither before nor after it; the rest of the document stays as it is."""
     texts = [f"{NOT_PROSE[kind]}\n\n{PROSE}", f"{PROSE}\n\n{NOT_PROSE[kind]}", f"{PROSE}\n\n{NOT_PROSE[kind]}\n"]
     # It is at the beginning of a text alone.
     for text in texts[:1] if kind == "front matter" else texts:
         corpus = Dataset.from_dict({"doc_id": ["a"], "text": [text]})
-        for query_kind, seeds in (("first_sentences", [0]), ("sentences", range(6))):
-            for seed in seeds:
-                made = make_queries(corpus, query_kind, seed=seed)
-                (query,), (rest,) = made.queries["query"][:], made.corpus["text"][:]
-                assert query in PROSE.replace(". ", ".|").split("|")
-                assert NOT_PROSE[kind] in rest and query not in rest
+        made = make_queries(corpus, "first_sentences")
+        (query,), (rest,) = made.queries["query"][:], made.corpus["text"][:]
+        assert query in PROSE.replace(". ", ".|").split("|")
+        assert NOT_PROSE[kind] in rest and query not in rest
     alone = Dataset.from_dict({"doc_id": ["a", "b"], "text": [f"{NOT_PROSE[kind]}\n\n# A heading of it\n", PROSE]})
     assert make_queries(alone, "first_sentences").queries["query_id"][:] == ["first_sentences-b"]
 
@@ -109,25 +107,69 @@ def test_signs_in_a_text_are_not_markdown():
         assert query == split_sentences(text)[0] and rest == text[len(query) :].strip()
 
 
-def test_random_sentences_are_queries():
-    corpus = Dataset.from_dict(ARTICLES)
-    drawn = {}
-    for seed in range(20):
-        rankings = make_queries(corpus, "sentences", seed=seed)
-        assert make_queries(corpus, "sentences", seed=seed).queries["query"][:] == rankings.queries["query"][:]
-        for query, (row,) in zip(rankings.queries["query"], rankings.positives(), strict=True):
-            text, title = rankings.corpus["text"][row], ARTICLES["joined_title"][row]
-            assert query in ARTICLES["text"][row] and query not in text and text.startswith(title)
-            assert sorted(f"{query} {text}".split()) == sorted(ARTICLES["text"][row].split())
-            drawn.setdefault(row, set()).add(query)
-    # Too short to be a query: "No."
-    assert {row: len(queries) for row, queries in drawn.items()} == {0: 2, 2: 2}
-    one = make_queries(corpus, "sentences", num_queries=1)
-    assert len(one) == 1
-    others = [row for row in range(4) if [row] != one.positives()[0]]
-    assert [one.corpus["text"][row] for row in others] == [ARTICLES["text"][row] for row in others]
+BODY = " ".join(f"word{number}" for number in range(20))
+
+
+@pytest.mark.parametrize(
+    ("text", "heading", "rest"),
+    [
+        (f"# How planes fly\n\n{BODY}", "How planes fly", BODY),
+        (f"Wings\n\nHow `planes` fly\n~~~~~~~~~~~~~~~~\n\n{BODY}", "How planes fly", f"Wings\n\n\n{BODY}"),
+        (f"*******\n A  b\n*******\n\n### How it *flies* {{#id}}\n\n{BODY}", "How it flies", None),
+        (f"~~~~~~~~~~~~~~~~\n How planes fly\n~~~~~~~~~~~~~~~~\n\n{BODY}", "How planes fly", BODY),
+        (f"# How [planes](https://a.b) fly ##\r\n{BODY}", "How planes fly", BODY),
+        (f"```sh\nab\n```\n\n# 飞机是如何飞行的\n{BODY}", "飞机是如何飞行的", f"```sh\nab\n```\n\n{BODY}"),
+    ],
+)
+def test_headings(text, heading, rest):
+    found = take_heading(text)
+    assert found[0] == heading and (rest is None or found[1] == rest) and BODY in found[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # One word, little text below, an image, and what is no heading.
+        f"## Installation\n\n{BODY}",
+        "# How planes fly\n\nBy lift.",
+        f"# ![The state of the planes](badge.svg)\n\n{BODY}",
+        f"```python\n# How planes fly\n{BODY}\n```",
+        f"So::\n\n    # how planes fly\n    plane.fly()\n\n{BODY}",
+        f"> # How planes fly\n\n{BODY}",
+        f"Two lines are here.\nAnd another one is here.\n---\n{BODY}",
+        f"Greetings to all of you\n--\n{BODY}",
+        f"=====  =====\nAll    wings\n=====  =====\n{BODY}",
+    ],
+)
+def test_what_is_no_heading(text):
+    assert take_heading(text) == ("", "")
+
+
+def test_headings_of_passages():
+    """A passage that begins inside of code has no heading."""
+    parts = [f"# How planes fly\n\n{BODY}\n\n```sh\nls", f"# how to list all\n{BODY}\n```"]
+    columns = {"doc_id": ["a#1", "a#2"], "text": [parts[0], f"How planes fly\n{parts[1]}"], "passage_of": ["a", "a"]}
+    corpus = Dataset.from_dict({**columns, "joined_title": ["", "How planes fly"]})
+    assert take_heading(parts[1])[0] == "how to list all"
+    assert make_queries(corpus, "headings").queries["query"][:] == ["How planes fly"]
+
+
+def test_headings_are_queries():
+    """Before the first sentences of documents that have none."""
+    texts = [PROSE, f"# How planes fly\n\n{BODY}", f"## How cats purr\n\n{BODY}"]
+    corpus = Dataset.from_dict({"doc_id": ["a", "b", "c"], "text": texts})
+    for seed in range(4):
+        made = make_queries(corpus, "headings", num_queries=2, seed=seed)
+        assert made.queries["query"][:] == ["How planes fly", "How cats purr"] and made.positives() == [[1], [2]]
+        assert made.corpus["text"][:] == [PROSE, BODY, BODY]
+    made = make_queries(corpus, "headings")
+    assert made.queries["query"][:] == ["Wings push air downwards all the time.", "How planes fly", "How cats purr"]
+    one = make_queries(Dataset.from_dict(ARTICLES), "headings", num_queries=1)
+    assert len(one) == 1 and one.queries["query_id"][0] in ("headings-a", "headings-c")
 
 
 def test_no_queries():
-    with pytest.raises(ValueError, match="None of the 1 documents gives a query of the kind 'sentences'"):
-        make_queries(Dataset.from_dict({"doc_id": ["a"], "text": ["One sentence."]}), "sentences")
+    with pytest.raises(ValueError, match="None of the 1 documents gives a query of the kind 'headings'"):
+        make_queries(Dataset.from_dict({"doc_id": ["a"], "text": ["One sentence."]}), "headings")
+    with pytest.raises(ValueError, match="kind='sentences': it has to be one of headings, first_sentences"):
+        make_queries(Dataset.from_dict(ARTICLES), "sentences")
