@@ -24,6 +24,11 @@ atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+
+
+# torch keeps the answer, while OpenVINO may ask later.
+torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
 from tiny import make_config  # noqa: E402
 from tokenizers import Tokenizer, models  # noqa: E402
 from tokenizers.pre_tokenizers import ByteLevel  # noqa: E402

