@@ -17,7 +17,7 @@ from hf_dse.retrieval.options import BM25_WEIGHT
 BM25_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.0)
 RERANK_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 # Fewer judged queries do not tell one weight from another. 200 do not lead the weight of a student of hybrid scores
-# away from 0.3, where 0.15 finds 0.5 points more (docs/results.md, What the reranker knows).
+# away from 0.3, where 0.2 finds 0.4 points more (docs/results.md, What the reranker knows).
 FEWEST_QUERIES, MOST_QUERIES = 30, 500
 RESAMPLES = 500
 ROUNDING = 1e-9
