@@ -27,7 +27,7 @@ mine claims
 score claims --corpus_file "$DATA/scifact"
 # As many sentences, each taken out of the abstract that it is from, which stands for the document that is relevant. The
 # whole abstracts of the corpus would have the best BM25 scores, so the candidates stand in for it.
-# The row in docs/results.md is of random sentences, which the code of commit 6c94180 has.
+# The row in docs/results.md is of random sentences, which the code of commit 2e3589a has.
 mine sentences --queries_from first_sentences --num_queries 809
 score sentences
 # First on questions about sentences, for 919 claims and abstracts alone are few.
