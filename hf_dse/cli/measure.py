@@ -57,7 +57,7 @@ class AssessArguments:
     max_queries: int = HfArg(default=200, help="Queries to draw, or to make of the documents.")
 
     def __post_init__(self) -> None:
-        check_at_least(1, max_queries=self.max_queries)
+        check_at_least(1, max_queries=self.max_queries, rerank_top=min(self.rerank_top or RERANK_TOP))
         check_reranking(self.rerank, rerank_top=self.rerank_top, rerank_weight=self.rerank_weight)
 
 

@@ -141,6 +141,8 @@ def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tm
             cli.AssessArguments("encoder", **option)
         with pytest.raises(ValueError, match="there is no reranker"):
             SearchArguments("encoder", "corpus", ["a"], **option)
+    with pytest.raises(ValueError, match="rerank_top=0: it has to be at least 1"):
+        cli.AssessArguments("encoder", rerank="reranker", rerank_top=[5, 0])
 
 
 def test_some_of_the_judged_queries_are_drawn(encoder, assets):
