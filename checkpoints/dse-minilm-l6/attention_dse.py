@@ -400,18 +400,17 @@ def attend_in_blocks(
     """
     batch_size, num_heads, num_tokens, head_dim = inputs.query.shape
     lengths = count_tokens(inputs)
-    query, key, value = (cut_blocks(states, size) for states in inputs[:3])  # [B, H, N / C, C, d]
-    num_blocks = query.shape[2]
+    query = cut_blocks(inputs.query, size)  # [B * N / C, H, C, d]
+    key, value = (cut_blocks(states, size, window) for states in inputs[1:3])  # [B * N / C, H, w + C + w, d]
+    num_blocks = query.shape[0] // batch_size
     tokens = torch.arange(num_blocks, device=key.device)[:, None] * size
     tokens = tokens + torch.arange(-window, size + window, device=key.device)  # [N / C, w + C + w]
     is_open = ((tokens >= 0) & (tokens < lengths[..., None]))[:, :, None]  # [B, N / C, 1, w + C + w]
     if window:
-        key, value = add_neighbours(key, window), add_neighbours(value, window)
         rows = torch.arange(window, window + size, device=key.device)[:, None]
         is_near = (rows - torch.arange(size + 2 * window, device=key.device)).abs() <= window
         is_open = is_open & is_near  # [B, N / C, C, w + C + w]
     bias = mask_bias(is_open, query.dtype)
-    query, key, value = (states.transpose(1, 2).flatten(0, 1) for states in (query, key, value))
     if extra is not None:
         key = torch.cat([extra[0].repeat_interleave(num_blocks, dim=0), key], dim=2)
         value = torch.cat([extra[1].repeat_interleave(num_blocks, dim=0), value], dim=2)
@@ -424,17 +423,16 @@ def attend_in_blocks(
     return context, weights
 
 
-def cut_blocks(states: torch.Tensor, size: int) -> torch.Tensor:
-    """Tokens [B, H, N, d] as blocks [B, H, N / C, C, d]; the last is filled up."""
-    states = nn.functional.pad(states, (0, 0, 0, -states.shape[2] % size))
-    return states.reshape(*states.shape[:2], -1, size, states.shape[3])
-
-
-def add_neighbours(blocks: torch.Tensor, window: int) -> torch.Tensor:
-    """Adds the last tokens of the block before and the first of the block after: [B, H, N / C, w + C + w, d]."""
-    before = nn.functional.pad(blocks[:, :, :-1, -window:], (0, 0, 0, 0, 1, 0))
-    after = nn.functional.pad(blocks[:, :, 1:, :window], (0, 0, 0, 0, 0, 1))
-    return torch.cat([before, blocks, after], dim=3)
+def cut_blocks(states: torch.Tensor, size: int, window: int = 0) -> torch.Tensor:
+    """
+    Tokens [B, H, N, d] as blocks with their neighbours, [B * N / C, H, w + C + w, d], which share their memory. The
+    last block of a text is filled up. The texts stand one after the other, so that the neighbours of the first and of
+    the last block may be of another text: the bias leaves them out.
+    """
+    states = nn.functional.pad(states, (0, 0, 0, -states.shape[2] % size)).transpose(1, 2).flatten(0, 1)
+    if window:
+        states = nn.functional.pad(states, (0, 0, 0, 0, window, window))
+    return states.unfold(0, size + 2 * window, size).transpose(2, 3)
 
 
 # Slots
