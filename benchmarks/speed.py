@@ -9,7 +9,8 @@ A model is a shape (minilm, bert-base, granite-small, modernbert-base, bigbird, 
 encoder, of which only the configuration is read. Weights are random, and there is no dropout. The variants:
 
 - sdpa: as transformers loads the model; eager and flex: with another of its attention functions; function: with ours,
-  by `attn_implementation="linformer"`;
+  by `attn_implementation="linformer"`; free: each token gets its own value, at no cost, so that the ratio to this
+  variant, named first, is the share of what no attention can exceed;
 - blocks: DSE, where layers with a window attend in blocks, exactly, and the other layers to all tokens; linear: the
   other layers attend to k tokens; sliding: to a window; sliding_linear: to both;
 - learned, mean: linear with another projection; chunks: chunks of k tokens in the lower two thirds of the
