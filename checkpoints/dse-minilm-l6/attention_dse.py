@@ -76,7 +76,7 @@ class Slots(NamedTuple):
     """Which tokens fill the k rows that keys and values are projected to."""
 
     tokens: torch.Tensor  # [B, K] the one token of each slot, or [B, K, W] all of them
-    bias: torch.Tensor  # [B, K] 0, and the lowest float where a slot is empty
+    bias: torch.Tensor | None  # [B, 1, 1, K] 0, and the lowest float where a slot is empty; None if all are filled
     in_slot: torch.Tensor | None = None  # [B, K, W] False where a slot has fewer than W tokens
 
 
@@ -210,9 +210,7 @@ def attend_rows_first(
     )
     function = attend_eagerly if wants_weights(module, kwargs) else attend_fast
     dropout = module.dropout.p if module.training else 0.0
-    context, weights = function(
-        module, query, key, value, bias[:, None, None], scaling=module.scaling, dropout=dropout
-    )
+    context, weights = function(module, query, key, value, bias, scaling=module.scaling, dropout=dropout)
     return context.flatten(2), weights
 
 
@@ -236,7 +234,7 @@ def attend_with_relative_bias(
     inputs = LayerInputs(query, key, value, read_lengths(attention_mask))
     places = torch.arange(num_tokens, device=query.device)
     if layer.layer_type == "full_attention" or fits(num_tokens, layer.num_slots):
-        tokens, bias = (places[None], mask_bias(mask_of(count_tokens(inputs), num_tokens), query.dtype))
+        tokens, bias = places[None], token_bias(inputs, mask_of(count_tokens(inputs), num_tokens))
     else:
         slots = stride_slots(layer, torch.sym_min(layer.num_slots, num_tokens), inputs)
         tokens, bias = slots.tokens, slots.bias
@@ -244,7 +242,8 @@ def attend_with_relative_bias(
     buckets = position_bias.relative_position_bucket(tokens[:, None] - places[:, None])  # [B, N, K]
     relative = position_bias.relative_attention_bias(buckets).movedim(-1, 1)  # [B, H, N, K]
     function = attend_eagerly if output_attentions else attend_fast
-    bias = relative.to(query.dtype) + bias[:, None, None]
+    relative = relative.to(query.dtype)
+    bias = relative if bias is None else relative + bias
     dropout = module.dropout.p if module.training else 0.0
     context, weights = function(module, query, key, value, bias, dropout=dropout)
     record(module, inputs, context)
@@ -330,9 +329,8 @@ class LayerInputs(NamedTuple):
 
 def full_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
     """Every token attends to all others."""
-    query, key, value, lengths = inputs
-    bias = None if lengths is None else mask_bias(mask_of(lengths, key.shape[2]), query.dtype)[:, None, None]
-    return attend(query, key, value, bias)
+    bias = token_bias(inputs, mask_of(count_tokens(inputs), inputs.num_tokens))
+    return attend(inputs.query, inputs.key, inputs.value, bias)
 
 
 def linear_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
@@ -340,7 +338,7 @@ def linear_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any,
     if linformer is None and fits(inputs.num_tokens, layer.num_slots):
         return full_attention(inputs, layer, linformer, attend)
     key, value, bias = project(inputs, layer, linformer)
-    return attend(inputs.query, key, value, bias[:, None, None])
+    return attend(inputs.query, key, value, bias)
 
 
 def sliding_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
@@ -358,7 +356,7 @@ def sliding_linear_attention(inputs: LayerInputs, layer: LayerAttention, linform
     lengths = count_tokens(inputs)
     # A text of up to k tokens is in its slots, token by token.
     near = inputs._replace(lengths=torch.where(lengths > layer.num_slots, lengths, 0))
-    extra = key, value, bias[:, None]
+    extra = key, value, key.new_zeros(1, 1, key.shape[2]) if bias is None else bias[:, 0]
     return attend_in_blocks(near, max(BLOCK_SIZE, layer.window), layer.window, extra, attend)
 
 
@@ -439,7 +437,7 @@ def cut_blocks(states: torch.Tensor, size: int, window: int = 0) -> torch.Tensor
 
 
 def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple:
-    """Keys E K and values F V of the slots, both [B, H, K, d], and what is added to their logits, [B, K]."""
+    """Keys E K and values F V of the slots, both [B, H, K, d], and what is added to their logits, [B, 1, 1, K]."""
     _, key, value, lengths = inputs
     # An exported graph is for all lengths: it must not be told which of the two is less.
     num_slots = torch.sym_min(layer.num_slots, inputs.num_tokens)
@@ -466,18 +464,18 @@ def stride_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> 
     together the layers see more of a long text.
     """
     most, parts = layer.num_slots, 2 * layer.num_layers
-    lengths, dtype = count_tokens(inputs), inputs.key.dtype
+    lengths = count_tokens(inputs)
     places = torch.arange(num_slots, device=lengths.device)
     inner = (places - 1).clamp(min=0)
     tokens = 1 + (inner * parts + 2 * layer.layer_idx + 1) * (lengths - 2) // (parts * (most - 2))
     is_own = (lengths <= most) | (places == 0)
-    return Slots(torch.where(is_own, places, tokens.minimum(lengths - 1)), mask_bias(places < lengths, dtype))
+    return Slots(torch.where(is_own, places, tokens.minimum(lengths - 1)), token_bias(inputs, places < lengths))
 
 
 def cut_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slots:
     """The m tokens between the ends in k - 2 segments: token j of them goes to floor(j (k - 2) / m)."""
     most, num_tokens = layer.num_slots, inputs.num_tokens
-    lengths, dtype = count_tokens(inputs), inputs.key.dtype
+    lengths = count_tokens(inputs)
     edges = torch.arange(num_slots + 1, device=lengths.device)[None]
     # Segment i starts at ceil(i m / (k - 2)).
     starts = 1 + ((edges - 1).clamp(min=0) * (lengths - 2) + most - 3) // (most - 2)
@@ -487,7 +485,7 @@ def cut_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slo
     # One token per slot is a length of its own to an exported graph.
     width = torch.sym_max(2 if is_torchdynamo_exporting() else 1, (num_tokens + most - 5) // (most - 2))
     steps = torch.arange(width, device=lengths.device)
-    bias = mask_bias(edges[:, :-1] < lengths, dtype)
+    bias = token_bias(inputs, edges[:, :-1] < lengths)
     tokens = (starts[:, :-1, None] + steps).clamp(max=num_tokens - 1)
     return Slots(tokens, bias, steps < sizes[..., None])
 
@@ -630,6 +628,11 @@ def count_tokens(inputs: LayerInputs) -> torch.Tensor:
 def mask_of(lengths: torch.Tensor, num_tokens: int) -> torch.Tensor:
     """The mask [B, N] of texts whose real tokens come first."""
     return torch.arange(num_tokens, device=lengths.device) < lengths
+
+
+def token_bias(inputs: LayerInputs, is_open: torch.Tensor) -> torch.Tensor | None:
+    """The bias [B, 1, 1, K] of keys [B, K] that stand for tokens; none without padding, where all do."""
+    return None if inputs.lengths is None else mask_bias(is_open, inputs.key.dtype)[:, None, None]
 
 
 def mask_bias(is_open: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
