@@ -7,6 +7,7 @@ Where does a teacher pay? Files for students that learn from few labels, from a 
     python studies/label_budget.py questions SQUAD_SENT FOLDER
     python studies/label_budget.py tales LONG FOLDER
     python studies/label_budget.py sections FAIRYTALEQA FOLDER
+    python studies/label_budget.py claims SCIFACT FOLDER
     python studies/label_budget.py queries FOLDER OUT [--skip N] [--num_queries N]
     hf-dse mine --corpus FOLDER --train_file OUT/queries.jsonl --bm25 true --output_file OUT/mined.jsonl
     hf-dse score --model TEACHER --train_file OUT/mined.jsonl --output_file OUT/scored.jsonl
@@ -16,7 +17,8 @@ FOLDER is in the layout of BEIR; `captions` makes one of images with several cap
 of the same image the document that is relevant for it; `questions` one of questions and the sentences that answer
 them, in which the test questions are those of studies/generality.py; `tales` one of the pieces of fairy tales that
 recipes/long/questions.py has made in LONG, for training only; `sections` one of the sections of the tales that no
-reranker here has learned from, with the questions about half of the tales for training. `queries` writes the training
+reranker here has learned from, with the questions about half of the tales for training; `claims` one of abstracts and
+the claims of SciFact. `queries` writes the training
 queries without their labels, in a random order that is the same each time; `--skip` leaves out those that the teacher
 learned from.
 `budgets` writes `teacher.jsonl` (scores, no labels), and for each number of labelled queries, and for all,
@@ -124,9 +126,22 @@ def sections(fairytaleqa: Path, folder: Path) -> None:
     write_collection(folder, parts[["document", "text"]], asked[["query_id", "question"]], judged)
 
 
+def claims(scifact: Path, folder: Path) -> None:
+    """The abstracts, each behind its title, and the claims that they support or contradict."""
+    corpus = pd.read_parquet(scifact / "corpus.parquet")
+    corpus["text"] = corpus["title"] + " " + corpus["text"]
+    read = {split: pd.read_parquet(scifact / f"qrels_{split}.parquet") for split in ("train", "test")}
+    judged = {split: rows.set_axis(["query", "document", "score"], axis=1) for split, rows in read.items()}
+    asked = pd.concat(pd.read_parquet(scifact / f"queries_{split}.parquet") for split in read)
+    write_collection(folder, corpus[["doc_id", "text"]].astype(str), asked.astype(str), judged)
+
+
+COLLECTIONS = {made.__name__: made for made in (captions, questions, tales, sections, claims)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["captions", "questions", "tales", "sections", "queries", "budgets"])
+    parser.add_argument("step", choices=[*COLLECTIONS, "queries", "budgets"])
     parser.add_argument("folder")
     parser.add_argument("out", type=Path)
     parser.add_argument("--skip", type=int, default=0)
@@ -134,14 +149,8 @@ def main() -> None:
     parser.add_argument("--budgets", type=int, nargs="+", default=[50, 200])
     parser.add_argument("--labelled_file", type=Path)
     args = parser.parse_args()
-    if args.step == "captions":
-        return captions(Path(args.folder), args.out)
-    if args.step == "questions":
-        return questions(Path(args.folder), args.out)
-    if args.step == "tales":
-        return tales(Path(args.folder), args.out)
-    if args.step == "sections":
-        return sections(Path(args.folder), args.out)
+    if args.step in COLLECTIONS:
+        return COLLECTIONS[args.step](Path(args.folder), args.out)
     train = load_rankings(DataArguments(dataset_name=args.folder), ["train"])["train"]
     if args.step == "queries":
         order = args.skip + np.random.default_rng(0).permutation(len(train) - args.skip)
