@@ -82,7 +82,7 @@ class Slots(NamedTuple):
 
 # The two functions that transformers calls
 
-PADDED_LEFT = 'Linear attention needs padding on the right: set `tokenizer.padding_side = "right"`.'
+PADDED_LEFT = "Linear attention needs padding on the right: set `tokenizer.padding_side = 'right'`."
 
 # Counts the layers that have attended in the forward pass of this thread, and so numbers those without a number.
 CALLS = threading.local()
@@ -240,9 +240,8 @@ def attend_with_relative_bias(
         tokens, bias = slots.tokens, slots.bias
         key, value = take_tokens(key, tokens), take_tokens(value, tokens)
     buckets = position_bias.relative_position_bucket(tokens[:, None] - places[:, None])  # [B, N, K]
-    relative = position_bias.relative_attention_bias(buckets).movedim(-1, 1)  # [B, H, N, K]
+    relative = position_bias.relative_attention_bias(buckets).movedim(-1, 1).to(query.dtype)  # [B, H, N, K]
     function = attend_eagerly if output_attentions else attend_fast
-    relative = relative.to(query.dtype)
     bias = relative if bias is None else relative + bias
     dropout = module.dropout.p if module.training else 0.0
     context, weights = function(module, query, key, value, bias, dropout=dropout)
@@ -329,8 +328,7 @@ class LayerInputs(NamedTuple):
 
 def full_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
     """Every token attends to all others."""
-    bias = token_bias(inputs, mask_of(count_tokens(inputs), inputs.num_tokens))
-    return attend(inputs.query, inputs.key, inputs.value, bias)
+    return attend(*inputs[:3], token_bias(inputs, mask_of(count_tokens(inputs), inputs.num_tokens)))
 
 
 def linear_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
@@ -400,7 +398,7 @@ def attend_in_blocks(
     lengths = count_tokens(inputs)
     query = cut_blocks(inputs.query, size)  # [B * N / C, H, C, d]
     key, value = (cut_blocks(states, size, window) for states in inputs[1:3])  # [B * N / C, H, w + C + w, d]
-    num_blocks = query.shape[0] // batch_size
+    num_blocks = (num_tokens + size - 1) // size
     tokens = torch.arange(num_blocks, device=key.device)[:, None] * size
     tokens = tokens + torch.arange(-window, size + window, device=key.device)  # [N / C, w + C + w]
     is_open = ((tokens >= 0) & (tokens < lengths[..., None]))[:, :, None]  # [B, N / C, 1, w + C + w]
@@ -423,13 +421,13 @@ def attend_in_blocks(
 
 def cut_blocks(states: torch.Tensor, size: int, window: int = 0) -> torch.Tensor:
     """
-    Tokens [B, H, N, d] as blocks with their neighbours, [B * N / C, H, w + C + w, d], which share their memory. The
-    last block of a text is filled up. The texts stand one after the other, so that the neighbours of the first and of
-    the last block may be of another text: the bias leaves them out.
+    Tokens [B, H, N, d] as blocks with their neighbours, [B * N / C, H, w + C + w, d], which share their memory. Beside
+    the first and the last block, which is filled up, may be another text: the bias leaves it out.
     """
     states = nn.functional.pad(states, (0, 0, 0, -states.shape[2] % size)).transpose(1, 2).flatten(0, 1)
-    if window:
-        states = nn.functional.pad(states, (0, 0, 0, 0, window, window))
+    if not window:
+        return states.unflatten(0, (-1, size)).transpose(1, 2)
+    states = nn.functional.pad(states, (0, 0, 0, 0, window, window))
     return states.unfold(0, size + 2 * window, size).transpose(2, 3)
 
 
@@ -622,7 +620,8 @@ def count_tokens(inputs: LayerInputs) -> torch.Tensor:
     """Real tokens of each text [B, 1]; without padding all N tokens, [1, 1]."""
     if inputs.lengths is not None:
         return inputs.lengths
-    return torch.full((1, 1), inputs.num_tokens, dtype=torch.long, device=inputs.key.device)
+    # Summed, because the compiler fails on slots that it knows to be a function of N.
+    return torch.ones((1, inputs.num_tokens), dtype=torch.long, device=inputs.key.device).sum(dim=1, keepdim=True)
 
 
 def mask_of(lengths: torch.Tensor, num_tokens: int) -> torch.Tensor:

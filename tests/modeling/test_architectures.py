@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guarantees for every encoder inside a `DseModel`, in tiny random models of the real classes."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
@@ -16,7 +17,7 @@ from transformers.models.esmc.configuration_esmc import EsmcConfig
 
 from hf_dse import DseConfig, DseModel
 from hf_dse.modeling import attention_dse
-from hf_dse.modeling.attention_dse import STARTS, LayerInputs
+from hf_dse.modeling.attention_dse import LAYER_TYPES, STARTS, LayerInputs
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
@@ -264,6 +265,23 @@ def test_one_graph_serves_all_lengths(name):
         expected = student(**batch).pooler_output
         assert_close(compiled(**batch).pooler_output, expected)
     assert counters["stats"]["unique_graphs"] == 1
+
+
+@torch.no_grad()
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler needs g++")
+@pytest.mark.parametrize("kind", LAYER_TYPES)
+def test_the_compiler_serves_all_lengths(kind):
+    torch.compiler.reset()
+    fields = {"attention_chunk_size": 8} if kind == "chunked_attention" else {}
+    fields |= {"sliding_window": 8} if kind.startswith("sliding") else {}
+    student = make_student(make_encoder("Bert", num_hidden_layers=1), layer_types=[kind], **fields)
+    compiled = torch.compile(student, dynamic=True)
+    # Without padding, where slots are a function of the length alone, and with it, where the message of the check is a
+    # string in C++.
+    for rows in (ROWS[:1], [ROWS[0][2:]], ROWS[:2]):
+        batch = make_batch(rows)
+        assert_close(compiled(**batch).pooler_output, student(**batch).pooler_output)
 
 
 # Alone, by `attn_implementation="linformer"`
