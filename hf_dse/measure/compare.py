@@ -18,7 +18,7 @@ from hf_dse.measure.metrics import bootstrap_interval, level_of, measure_run, re
 from hf_dse.measure.shares import RERANK_WEIGHTS, Share, fit_bm25, fit_share
 from hf_dse.retrieval.blend import blend
 from hf_dse.retrieval.bm25 import import_bm25
-from hf_dse.retrieval.index import Index, Run
+from hf_dse.retrieval.index import Index, Run, run_of
 from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP, RERANK_WEIGHT
 from hf_dse.retrieval.sentence_transformer import embed, length_of
 
@@ -104,11 +104,6 @@ def compare_searches(
             for name, metrics in found.items()
         }
     return compared
-
-
-def run_of(found: Found) -> Run:
-    """The scores of the documents that were found."""
-    return {query_id: {name: score for name, score, _ in hits} for query_id, hits in found.items()}
 
 
 def run_searches(

@@ -9,7 +9,7 @@ import numpy as np
 
 from hf_dse.data.rankings import Rankings
 from hf_dse.measure.metrics import level_of, measure_run, relevance
-from hf_dse.retrieval.index import Index, Run
+from hf_dse.retrieval.index import Index, Run, run_of
 from hf_dse.retrieval.options import BM25_WEIGHT
 
 
@@ -82,8 +82,7 @@ def fit_bm25(index: Index, rankings: Rankings) -> Share:
     vectors = index.encode_queries(rankings.queries["query"][:])
 
     def find(weight: float) -> Run:
-        ranked = index.ranked(rankings, 10, weight, vectors=vectors)
-        return {query_id: {name: score for name, score, _ in hits} for query_id, hits in ranked.items()}
+        return run_of(index.ranked(rankings, 10, weight, vectors=vectors))
 
     return fit_share(find, BM25_WEIGHTS, BM25_WEIGHT, relevance(rankings), level_of(rankings))
 

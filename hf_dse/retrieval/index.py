@@ -510,8 +510,7 @@ class Index:
         Returns:
             `dict[str, dict[str, float]]`: the scores by the ids of the query and of the document.
         """
-        ranked = self.ranked(rankings, depth, bm25_weight, by_words=by_words)
-        return {query_id: {name: score for name, score, _ in hits} for query_id, hits in ranked.items()}
+        return run_of(self.ranked(rankings, depth, bm25_weight, by_words=by_words))
 
     # Keeping
 
@@ -608,6 +607,11 @@ class Index:
             ends, vectors = entries[key]
             values[stored] = np.array([len(ends), *ends], "<i8").tobytes() + vectors.astype("<f4").tobytes()
         cache.write(values)
+
+
+def run_of(found: Mapping[str, Sequence[tuple]]) -> Run:
+    """The scores of the documents that were found: their ids and scores, and what else is known of them."""
+    return {query_id: {name: score for name, score, *_ in hits} for query_id, hits in found.items()}
 
 
 def search(
