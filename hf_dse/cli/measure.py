@@ -72,6 +72,9 @@ def assess(
     """
     from hf_dse.measure import assess as assessment
 
+    # Before data are read.
+    windows = None if window_args.windows == "first" else window_args.windows
+    check_reranking(args.rerank, windows=windows, teacher_max_length=window_args.teacher_max_length)
     split, rankings, fit_on, num_train = _load(args, data_args)
     names = ("compare_with", "rerank_top", "bm25_weight", "rerank_weight", "max_queries")
     options = {"fit_on": fit_on} | {name: getattr(args, name) for name in names} | vars(load_args)

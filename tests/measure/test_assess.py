@@ -24,6 +24,7 @@ from hf_dse.cli.search import SearchArguments
 from hf_dse.measure.assess import Assessment
 from hf_dse.measure.compare import Search
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse.teacher.options import WindowOptions
 from hf_dse_cli import main
 
 
@@ -141,6 +142,9 @@ def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tm
             cli.AssessArguments("encoder", **option)
         with pytest.raises(ValueError, match="there is no reranker"):
             SearchArguments("encoder", "corpus", ["a"], **option)
+    for option in ({"windows": "best"}, {"teacher_max_length": 9}):
+        with pytest.raises(ValueError, match="there is no reranker"):
+            cli.assess(cli.AssessArguments("encoder"), None, WindowOptions(**option), None)
     with pytest.raises(ValueError, match="rerank_top=0: it has to be at least 1"):
         cli.AssessArguments("encoder", rerank="reranker", rerank_top=[5, 0])
 
