@@ -15,7 +15,7 @@ set=${SET:-squad} encoder=$2 reranker=${3:-} out=${OUT:-outputs/reranker_gain}/$
 case $set in
     squad) collection=(questions "$1/squad_sent") skip=2400 number=1500 length=64 attention=(--linformer_length 64) ;;
     tales) collection=(sections "$1/fairytaleqa") skip=0 number=400 length=256 attention=(--layer_types full_attention) ;;
-    claims) collection=(claims "$1/scifact") skip=0 number=800 length=256 attention=(--layer_types full_attention) ;;
+    claims) collection=(claims "$1/scifact") skip=0 number=400 length=256 attention=(--layer_types full_attention) ;;
     *) echo "SET=$set: it has to be squad, tales or claims" >&2 && exit 2 ;;
 esac
 data=$out/data
