@@ -9,7 +9,7 @@ import shutil
 import unicodedata
 import zlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain, pairwise
 from pathlib import Path
@@ -121,25 +121,20 @@ def _forms(word: str) -> tuple[str, ...]:
 class Bm25Index:
     """
     Lucene's BM25 of the words of a corpus, with the settings of MTEB: k1 = 1.5, b = 0.75, English stop words. The
-    words of the same texts are read from `folder` if it keeps them, and kept there otherwise.
+    words of the same texts are read from `folder` if it keeps them, and kept there otherwise. `tokenize` gives the
+    words of the corpus, if that is cheaper than to read its texts.
     """
 
-    def __init__(self, corpus: Sequence[str], folder: Path | None = None):
-        bm25s, stemmer = import_bm25()
+    def __init__(self, corpus: Sequence[str], folder: Path | None = None, tokenize: Callable[[], Any] | None = None):
+        bm25s, _ = import_bm25()
         texts = list_texts(corpus)
         if not texts:
             raise ValueError("There are no texts to search in.")
         self.num_texts = len(texts)
-        words = {
-            "token_pattern": r"\S+",
-            "stopwords": [*bm25s.stopwords.STOPWORDS_EN, *STOP_WORDS],
-            "stemmer": stemmer.Stemmer("english"),
-        }
-        self.tokenize = partial(bm25s.tokenize, **words, show_progress=False)
         kept = self.folder = None if folder is None else folder / f"{FOLDER}{_digest(texts)}"
         self.index: Any = None if kept is None else _read_words(bm25s, kept)
         if self.index is None:
-            tokens = self._tokenize(texts)
+            tokens = tokenize_words(texts) if tokenize is None else tokenize()
             self.index = bm25s.BM25()
             if tokens.vocab:
                 self.index.index(tokens, show_progress=False)
@@ -151,14 +146,37 @@ class Bm25Index:
         """The numbers of the words of each query that occur in the corpus."""
         if not self.has_words:
             return [[] for _ in list_texts(queries)]
-        return [self.index.get_tokens_ids(found) for found in self._tokenize(queries, return_ids=False)]
+        return [self.index.get_tokens_ids(found) for found in tokenize_words(queries, return_ids=False)]
 
     def scores(self, words: list[int]) -> np.ndarray:
         """The scores (float32) of all texts for the words of a query."""
         return self.index.get_scores_from_ids(words) if words else np.zeros(self.num_texts, np.float32)
 
-    def _tokenize(self, texts: Sequence[str], **options: Any) -> Any:
-        return self.tokenize([" ".join(split_words(text)) for text in list_texts(texts)], **options)
+
+def tokenize_words(texts: Sequence[str], **options: Any) -> Any:
+    """The stems of the words of texts, without stop words, as bm25s takes them."""
+    bm25s, stemmer = import_bm25()
+    return bm25s.tokenize(
+        [" ".join(split_words(text)) for text in list_texts(texts)],
+        token_pattern=r"\S+",
+        stopwords=[*bm25s.stopwords.STOPWORDS_EN, *STOP_WORDS],
+        stemmer=stemmer.Stemmer("english"),
+        show_progress=False,
+        **options,
+    )
+
+
+def join_tokens(tokens: Any, groups: np.ndarray) -> Any:
+    """The words of documents, by those of their passages."""
+    joined: list[list[int]] = [[] for _ in range(groups.max() + 1)]
+    for row, group in zip(tokens.ids, groups, strict=True):
+        joined[group] += row
+    # A word of one character counts once in a document too.
+    characters = {number for word, number in tokens.vocab.items() if len(word) == 1 and word.isascii()}
+    for number, row in enumerate(joined):
+        once = dict.fromkeys(word for word in row if word in characters)
+        joined[number] = [word for word in row if word not in characters] + [*once]
+    return tokens._replace(ids=joined)
 
 
 def _digest(texts: list[str]) -> str:
@@ -210,10 +228,11 @@ class Words:
         self, passages: Sequence[str], groups: Sequence | np.ndarray | None = None, folder: Path | None = None
     ):
         self.groups = np.arange(len(passages)) if groups is None else number_groups(groups)
-        parts: list[Sequence[str]] = [passages]
-        if len(passages) and self.groups.max() + 1 < len(passages):
-            parts.append(pd.Series(list(passages), dtype=object).groupby(self.groups).agg(" ".join).tolist())
-        self.indexes = [Bm25Index(part, folder) for part in parts]
+        tokenize = cache(partial(tokenize_words, passages))
+        self.indexes = [Bm25Index(passages, folder, tokenize)]
+        if self.groups.max() + 1 < len(passages):
+            documents = pd.Series(list(passages), dtype=object).groupby(self.groups).agg(" ".join).tolist()
+            self.indexes.append(Bm25Index(documents, folder, lambda: join_tokens(tokenize(), self.groups)))
 
     def scores(self, queries: Sequence[str], weight: float = 1.0) -> Callable[[slice], np.ndarray]:
         """

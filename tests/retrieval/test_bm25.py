@@ -217,6 +217,14 @@ def test_scores_beside_the_cosine(queries, texts, data):
     np.testing.assert_array_equal(of_passages(slice(0, 1)), of_passages(everything)[:1])
 
 
+def test_a_word_of_one_character_counts_once_in_a_document():
+    passages, queries = ["x = x + 1", "let x be 1 in C++", "a matrix x", "the sun"], ["x", "1", "matrix x"]
+    added = Words(passages, [0, 0, 1, 2]).scores(queries)(slice(0, 3))
+    of_documents = Words(["x = x + 1 let x be 1 in C++", *passages[2:]]).scores(queries)(slice(0, 3))
+    of_passages = Words(passages).scores(queries)(slice(0, 3))
+    np.testing.assert_allclose(added, (of_passages + of_documents[:, [0, 0, 1, 2]]) / 2, atol=1e-6)
+
+
 def test_groups_are_numbers_in_their_order():
     for groups, numbers in (
         (["b", None, "b", "a"], [0, 1, 0, 2]),
