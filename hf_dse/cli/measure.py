@@ -142,7 +142,7 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
             data = {**judged, "train_file": data_args.train_file}
             judged |= unit
         files = {"train_file": "mined.parquet", "output_dir": "student"}
-        trained = _words(**files, **model, teacher=args.rerank if found.pays else None, **judged)
+        trained = _words(**files, **model, **(_teachers(args, found) if found.pays else {}), **judged)
         say_next(
             mine=f"--bm25 true --output_file mined.parquet {_words(**model, **data, **unit)}",
             distill=f"--stage ranking {trained}",
@@ -156,8 +156,19 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
     say_next(search=f"{share}--query '...' {_words(**model, corpus=corpus, **unit)}")
 
 
-def _words(**options: str | None) -> str:
-    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value is not None)
+def _teachers(args: AssessArguments, found: "Assessment") -> dict[str, Any]:
+    """The options of the teachers: the reranker, and the search beside it with the weights that were the best."""
+    ceiling = found.found[str(found.ceiling)]
+    weight: Any = ceiling.rerank_weight
+    if weight == 1:
+        return {"teacher": args.rerank}
+    weights = {"teacher_weights": [f"{part:g}" for part in (weight, 1 - weight)]}
+    return {"teacher": [args.rerank, ceiling.model], **weights, "teacher_bm25_weight": f"{ceiling.bm25_weight:g}"}
+
+
+def _words(**options: str | list[str] | None) -> str:
+    given = {name: [value] if isinstance(value, str) else value for name, value in options.items() if value}
+    return " ".join(f"--{name} {shlex.join(values)}" for name, values in given.items())
 
 
 @dataclass

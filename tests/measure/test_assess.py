@@ -197,19 +197,23 @@ def test_the_next_command_follows_from_what_was_found(capsys):
     both = "encoder (cosine) with BM25"
     searches = {"encoder (cosine)": Search({}, "encoder"), "BM25": Search({})}
     mixed = {**searches, both: Search({}, "encoder", bm25_weight=0.3)}
+    mixed["it"] = replace(mixed[both], rerank_top=20, rerank_weight=0.9)
     units = {**mixed, "of passages": Search({}, "encoder", chunk_size=128)}
     cheap, words = Assessment(rows, mixed, both), Assessment(rows, mixed, "BM25")
     good, bad = (replace(cheap, ceiling="it", gain=(0.2, low, 0.3)) for low in (0.1, -0.1))
     passages = replace(good, found=units | {both: replace(units[both], chunk_size=128)})
+    alone = replace(good, found={**mixed, "it": replace(mixed["it"], rerank_weight=1.0)})
+    both_teach = "--teacher 'a reranker' encoder --teacher_weights 0.9 0.1 --teacher_bm25_weight 0.3"
     for found, num_train, expected in (
         (
             good,
             0,
             "hf-dse mine --bm25 true --output_file mined.parquet --model encoder --corpus data --queries_from head",
         ),
-        (good, 0, "--train_file mined.parquet --output_dir student --model encoder --teacher 'a reranker'`"),
+        (good, 0, f"--train_file mined.parquet --output_dir student --model encoder {both_teach}`"),
+        (alone, 0, "--train_file mined.parquet --output_dir student --model encoder --teacher 'a reranker'`"),
         (good, 500, "hf-dse mine --bm25 true --output_file mined.parquet --model encoder --dataset data`"),
-        (good, 500, "--output_dir student --model encoder --teacher 'a reranker' --dataset data`"),
+        (good, 500, f"--output_dir student --model encoder {both_teach} --dataset data`"),
         # Labels can teach what a bad reranker cannot.
         (bad, 500, "--output_dir student --model encoder --dataset data`"),
         (bad, 10, "hf-dse search --bm25_weight 0.3 --query '...' --model encoder --corpus data`"),
@@ -221,9 +225,9 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         (replace(cheap, best="encoder (cosine)"), 0, "hf-dse search --query '...' --model encoder --corpus data`"),
         # The unit that was better, where there are two.
         (passages, 0, "--corpus data --queries_from headings --chunk_size 128`"),
-        (passages, 0, "--model encoder --teacher 'a reranker'`"),
+        (passages, 0, f"--model encoder {both_teach}`"),
         (passages, 500, "--dataset data --chunk_size 128`, `hf-dse distill"),
-        (passages, 500, "--teacher 'a reranker' --dataset data --chunk_size 128`"),
+        (passages, 500, f"{both_teach} --dataset data --chunk_size 128`"),
         (replace(cheap, found=units), 0, "--query '...' --model encoder --corpus data --chunk_size 0`"),
     ):
         with show_log():
