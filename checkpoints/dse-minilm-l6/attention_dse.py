@@ -112,8 +112,7 @@ def linformer_mask(
         return None
     is_token = attention_mask.bool()
     if is_tracing(is_token):
-        # An operation of the graph, which does not break it as a question about a value would. It counts, because a
-        # program with slices of n - 1 tokens would refuse texts of two.
+        # In the graph, unlike a question about a value. Slices of n - 1 tokens would refuse texts of two.
         is_first = torch.arange(kv_length, device=is_token.device) < is_token.sum(dim=1, keepdim=True)
         torch._assert_async((is_token == is_first).all(), PADDED_LEFT)
         return is_token[:, None, None]
@@ -328,7 +327,8 @@ class LayerInputs(NamedTuple):
 
 def full_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
     """Every token attends to all others."""
-    return attend(*inputs[:3], token_bias(inputs, mask_of(count_tokens(inputs), inputs.num_tokens)))
+    bias = None if inputs.lengths is None else token_bias(inputs, mask_of(inputs.lengths, inputs.num_tokens))
+    return attend(*inputs[:3], bias)
 
 
 def linear_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
@@ -390,23 +390,23 @@ def attend_in_blocks(
     inputs: LayerInputs, size: int, window: int, extra: tuple[torch.Tensor, ...] | None, attend: Callable
 ) -> Attended:
     """
-    Blocks of C tokens attend to themselves, and to the tokens at most `window` before and after each of their tokens,
-    or without a window to their own block. `extra` are keys and values that all blocks have beside, [B, H, K, d], and
-    the bias of their logits for each block or for all, [B, N / C or 1, K].
+    Blocks of C tokens attend to the tokens at most `window` before and after each, or without a window to their own
+    block. `extra`: keys and values that all blocks have beside, [B, H, K, d], and their bias, [B, N / C or 1, K].
     """
     batch_size, num_heads, num_tokens, head_dim = inputs.query.shape
     lengths = count_tokens(inputs)
-    query = cut_blocks(inputs.query, size)  # [B * N / C, H, C, d]
-    key, value = (cut_blocks(states, size, window) for states in inputs[1:3])  # [B * N / C, H, w + C + w, d]
-    num_blocks = (num_tokens + size - 1) // size
+    query, key, value = (cut_blocks(states, size) for states in inputs[:3])  # [B, H, N / C, C, d]
+    num_blocks = query.shape[2]
     tokens = torch.arange(num_blocks, device=key.device)[:, None] * size
     tokens = tokens + torch.arange(-window, size + window, device=key.device)  # [N / C, w + C + w]
     is_open = ((tokens >= 0) & (tokens < lengths[..., None]))[:, :, None]  # [B, N / C, 1, w + C + w]
     if window:
+        key, value = add_neighbours(key, window), add_neighbours(value, window)
         rows = torch.arange(window, window + size, device=key.device)[:, None]
         is_near = (rows - torch.arange(size + 2 * window, device=key.device)).abs() <= window
         is_open = is_open & is_near  # [B, N / C, C, w + C + w]
     bias = mask_bias(is_open, query.dtype)
+    query, key, value = (states.transpose(1, 2).flatten(0, 1) for states in (query, key, value))
     if extra is not None:
         key = torch.cat([extra[0].repeat_interleave(num_blocks, dim=0), key], dim=2)
         value = torch.cat([extra[1].repeat_interleave(num_blocks, dim=0), value], dim=2)
@@ -419,16 +419,17 @@ def attend_in_blocks(
     return context, weights
 
 
-def cut_blocks(states: torch.Tensor, size: int, window: int = 0) -> torch.Tensor:
-    """
-    Tokens [B, H, N, d] as blocks with their neighbours, [B * N / C, H, w + C + w, d], which share their memory. Beside
-    the first and the last block, which is filled up, may be another text: the bias leaves it out.
-    """
-    states = nn.functional.pad(states, (0, 0, 0, -states.shape[2] % size)).transpose(1, 2).flatten(0, 1)
-    if not window:
-        return states.unflatten(0, (-1, size)).transpose(1, 2)
-    states = nn.functional.pad(states, (0, 0, 0, 0, window, window))
-    return states.unfold(0, size + 2 * window, size).transpose(2, 3)
+def cut_blocks(states: torch.Tensor, size: int) -> torch.Tensor:
+    """Tokens [B, H, N, d] as blocks [B, H, N / C, C, d]; the last is filled up."""
+    states = nn.functional.pad(states, (0, 0, 0, -states.shape[2] % size))
+    return states.reshape(*states.shape[:2], -1, size, states.shape[3])
+
+
+def add_neighbours(blocks: torch.Tensor, window: int) -> torch.Tensor:
+    """Adds the last tokens of the block before and the first of the block after: [B, H, N / C, w + C + w, d]."""
+    before = nn.functional.pad(blocks[:, :, :-1, -window:], (0, 0, 0, 0, 1, 0))
+    after = nn.functional.pad(blocks[:, :, 1:, :window], (0, 0, 0, 0, 0, 1))
+    return torch.cat([before, blocks, after], dim=3)
 
 
 # Slots
@@ -636,8 +637,7 @@ def token_bias(inputs: LayerInputs, is_open: torch.Tensor) -> torch.Tensor | Non
 
 def mask_bias(is_open: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """0 where attention is open, the lowest float where it is not."""
-    bias = torch.zeros(is_open.shape, dtype=dtype, device=is_open.device)
-    return bias.masked_fill(~is_open, torch.finfo(dtype).min)
+    return torch.zeros(is_open.shape, dtype=dtype, device=is_open.device).masked_fill(~is_open, torch.finfo(dtype).min)
 
 
 def fits(num_tokens: int, size: int) -> bool:

@@ -284,6 +284,20 @@ def test_the_compiler_serves_all_lengths(kind):
         assert_close(compiled(**batch).pooler_output, student(**batch).pooler_output)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", LAYER_TYPES)
+def test_a_text_that_is_not_finite_leaves_the_others_as_they_are(kind):
+    fields = {"attention_chunk_size": 8} if kind == "chunked_attention" else {}
+    fields |= {"sliding_window": 4} if kind.startswith("sliding") else {}
+    student = make_student(make_encoder("Bert", num_hidden_layers=1), layer_types=[kind], **fields)
+    states = torch.randn(3, 16, 32, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    expected = student(inputs_embeds=states).last_hidden_state
+    states[1] = torch.nan
+    found = student(inputs_embeds=states).last_hidden_state
+    assert found[1].isnan().all()
+    assert_close(found[::2], expected[::2])
+
+
 # Alone, by `attn_implementation="linformer"`
 
 T5_SIZES = {"vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
