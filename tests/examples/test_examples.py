@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples run as their docstrings say."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
+import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets import Dataset
@@ -138,6 +141,29 @@ def test_bulk_encode_with_ray(tmp_path):
     output = run("08_bulk_encode_with_ray.py", str(tmp_path), "24", RAY_AUTH_TOKEN=secrets.token_hex(32))
     lines = [line for line in output.splitlines() if line.endswith(("to embed", "dimensions"))]
     assert lines == ["4 of 4 shards to embed", "1 of 4 shards to embed", "24 vectors of 384 dimensions"]
+
+
+def test_a_killed_worker_of_ray_loses_nothing(tmp_path):
+    """Kills the worker and the command that embed a shard; Ray runs the shard again."""
+    pytest.importorskip("ray")
+    script = [sys.executable, str(EXAMPLES / "08_bulk_encode_with_ray.py"), str(tmp_path), "24"]
+    environment = os.environ | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    process = subprocess.Popen(script, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    killed: list[int] = []
+    while not killed and process.poll() is None:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if "encode" in child.cmdline():
+                    worker = child.parent()
+                    killed = [worker.pid, child.pid]
+                    worker.kill()
+                    child.kill()
+                    break
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0 and killed, output
+    assert "24 vectors of 384 dimensions" in output
+    tables = {kind: pq.read_table(tmp_path / kind)["text"].to_pylist() for kind in ("texts", "vectors")}
+    assert sorted(tables["vectors"]) == sorted(tables["texts"])
 
 
 def test_push_to_the_hub():
