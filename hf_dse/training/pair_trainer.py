@@ -8,7 +8,9 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
+from torch import nn
 from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
@@ -25,11 +27,12 @@ from hf_dse.data.report import (
 )
 from hf_dse.data.tokenization import lengths
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.modeling.pairs_dse import get_problem_type
+from hf_dse.modeling.pairs_dse import DsePairOutput, get_problem_type
 from hf_dse.teacher.score import with_logits
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, plain_rows, read_tokenizer
 from hf_dse.training.losses import PairDistillationLoss
+from hf_dse.training.steps import forward_in_parts
 
 
 logger = logging.get_logger(__name__)
@@ -130,9 +133,20 @@ class DseTrainer(StudentTrainer):
             loss = outputs.loss
         else:
             labels = inputs.pop("labels", None)
-            outputs = model(**inputs)
+            outputs = self._forward_by_length(model, **inputs) if model.training else model(**inputs)
             loss = self.pair_loss(outputs.logits, labels, teacher_logits)
         return (loss, outputs) if return_outputs else loss
+
+    def _forward_by_length(
+        self, model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor
+    ) -> DsePairOutput:
+        """The shorter and the longer half of the sentences of a batch, each padded to its longest."""
+        half = len(input_ids) + len(input_ids) % 2
+        ids, mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
+        # Parts of a batch do not pass through what accelerate has wrapped.
+        with self.accelerator.autocast():
+            embeddings = forward_in_parts(model, ids, mask, half).unflatten(0, (-1, 2))  # [B, 2, D]
+        return DsePairOutput(logits=self.model.similarity(*embeddings.unbind(1)), embeddings=embeddings)
 
     def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
         if checkpoint is None:

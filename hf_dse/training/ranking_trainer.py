@@ -44,7 +44,7 @@ from hf_dse.training.base import (
 )
 from hf_dse.training.losses import LOGIT_SPREAD, PairDistillationLoss, RankingLoss
 from hf_dse.training.pair_trainer import check_pair_targets, match_scores
-from hf_dse.training.ranking_steps import PART_SIZE, forward_in_parts, gather_lists
+from hf_dse.training.steps import PART_SIZE, forward_in_parts, gather_lists
 
 
 logger = logging.get_logger(__name__)

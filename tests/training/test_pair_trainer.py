@@ -106,6 +106,32 @@ def test_accumulated_gradients_are_those_of_one_batch(problem, make_student, mak
     assert_accumulation_changes_nothing(make)
 
 
+def test_a_step_pads_the_shorter_half_of_the_sentences_alone(make_student, make_trainer, bert_tokenizer):
+    """A long sentence beside a short one: fewer tokens are read, and the gradient is that of all padded alike."""
+    rows = [{"sentence1": "A cat", "sentence2": "A cat sat on the mat and slept", "teacher_logits": [1.0]}] * 2
+    rows += [{"sentence1": "It rains on the town today", "sentence2": "Rain", "teacher_logits": [2.0]}]
+    trainer = make_trainer(make_student(**NO_DROPOUT), Dataset.from_list(rows), distillation_alpha=1.0)
+    student = trainer.model.train()
+    batch = PairCollator(bert_tokenizer, 32)(rows)
+    read = []
+    hook = student.dse.encoder.register_forward_pre_hook(
+        lambda _, args, given: read.append(given["input_ids"].shape[-1]), with_kwargs=True
+    )
+
+    def gradients(loss):
+        student.zero_grad()
+        loss.backward()
+        return {name: part.grad.clone() for name, part in student.named_parameters() if part.grad is not None}
+
+    found = gradients(trainer.compute_loss(student, dict(batch)))
+    hook.remove()
+    targets = batch.pop("teacher_logits")
+    expected = gradients(trainer.pair_loss(student(**batch).logits, None, targets))
+    shorter, longer = read
+    assert shorter < longer == batch["input_ids"].shape[-1]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_evaluation_is_about_labels(make_student, make_trainer, pairs, bert_tokenizer):
     student = make_student(num_hidden_layers=1)
     options = {"distillation_alpha": 1.0, "compute_metrics": compute_metrics_for("regression", 1)}

@@ -34,8 +34,8 @@ from hf_dse.common.settings import TextSettings, set_settings, settings_of
 from hf_dse.data.collators import RankingCollator, RankingRows
 from hf_dse.data.rankings import read_rankings
 from hf_dse.training.losses import LOGIT_SPREAD
-from hf_dse.training.ranking_steps import forward_in_parts, forward_texts
 from hf_dse.training.ranking_trainer import PairHead, as_rankings, freeze
+from hf_dse.training.steps import forward_in_parts, forward_texts
 
 
 WORDS = "cat dog sat ran mat house old new".split()

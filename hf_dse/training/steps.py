@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of [`RankingTrainer`]: embedding the texts of a batch, and one batch of those of all processes."""
+"""Steps of the trainers: embedding the texts of a batch, and one batch of those of all processes."""
 
 from collections.abc import Mapping
 from functools import partial
