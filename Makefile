@@ -28,7 +28,7 @@ test-all: install
 test-oldest: $(OLDEST)/.installed-torch-$(TORCH)
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(patsubst %,tests/%.py,$(OLDEST_TESTS))
 
-# Kills, full disks, two processes at once, Ctrl-C, bad input, files of others: the long part too
+# Kills, full disks, Ctrl-C: the long part too
 faults: install
 	$(PYTEST) tests/faults
 

@@ -31,7 +31,7 @@ def parse_distill(argv: list[str]) -> Callable[[], None]:
 def distill(stages: list[tuple[Any, ...]], is_recipe: bool) -> None:
     """
     Train a student on labels and teacher scores, of pairs or of queries with candidates, or on text and the layers of
-    its source. Every option of transformers.TrainingArguments works too: `hf-dse distill --help all` lists them.
+    its source. Most options of transformers.TrainingArguments work too: `hf-dse distill --help all` lists them.
 
     hf-dse distill --model sentence-transformers/all-MiniLM-L6-v2 --teacher teacher \\
         --task_name stsb --output_dir student
@@ -39,6 +39,7 @@ def distill(stages: list[tuple[Any, ...]], is_recipe: bool) -> None:
     from accelerate import PartialState
 
     from hf_dse.common.display import CAPTION, format_table
+    from hf_dse.common.settings import settings_of
     from hf_dse.stages.distill import run_stage, run_stages
 
     result = run_stages(stages) if is_recipe else run_stage(*stages[0])
@@ -49,7 +50,9 @@ def distill(stages: list[tuple[Any, ...]], is_recipe: bool) -> None:
             logger.info(CAPTION)
         print(f"Saved to {result.path}")
         model, corpus = f"--model {shlex.quote(str(result.path))}", getattr(stages[-1][2], "corpus_file", None)
-        search = f"{model} --corpus {shlex.quote(corpus or 'FOLDER')} --bm25_weight {BM25_WEIGHT} --query '...'"
+        # A weight that was fitted is in the folder.
+        weight = f" --bm25_weight {BM25_WEIGHT}" if settings_of(result.model).bm25_weight is None else ""
+        search = f"{model} --corpus {shlex.quote(corpus or 'FOLDER')}{weight} --query '...'"
         say_next(search=search, export=f"{model} --format onnx")
     # A process that exits within the group of a distributed run may abort.
     PartialState().wait_for_everyone()
