@@ -106,6 +106,8 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
 
     files = (data_args.train_file, data_args.validation_file, data_args.test_file)
     if data_args.dataset_name is None and not any(files):
+        if args.split is not None:
+            raise ValueError(f"split={args.split}: there are no queries, so leave it out, or name a file of queries.")
         corpus, size = to_corpus(data_args)
         logger.warning(
             "There are no queries, so headings and sentences of the documents stand in for them, and are taken out: "
@@ -200,6 +202,8 @@ def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataA
     """
     from hf_dse.data.ranking_files import is_ranking_data
 
+    if args.bm25_weight is not None and not args.bm25:
+        raise ValueError(f"bm25_weight={args.bm25_weight}: add `--bm25`, or leave it out.")
     if is_ranking_data(data_args):
         evaluate_search(args, load_args, data_args)
     elif args.compare_with or args.bm25:

@@ -11,6 +11,8 @@ from hf_dse.common.options import HfArg, check_at_least
 
 GLUE = "nyu-mll/glue"
 EMBEDDED = "embedded"
+# Options of sentence pairs alone.
+PAIR_OPTIONS = ("task_name", "num_labels", "symmetric", "label_column", "sentence1_column", "sentence2_column")
 # Tokens of a passage of a file.
 CHUNK_SIZE = 128
 
@@ -103,6 +105,16 @@ class DataArguments:
         check_at_least(0, chunk_size=self.chunk_size)
         check_threshold(self.relevance_threshold)
         check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)
+
+
+def check_ranking_options(data_args: DataArguments) -> None:
+    """Raises a `ValueError` for an option of sentence pairs."""
+    for name in PAIR_OPTIONS:
+        if (value := getattr(data_args, name)) != getattr(DataArguments, name):
+            raise ValueError(
+                f"{name}={value} is for sentence pairs, and the data are queries with candidates: leave it out. Their "
+                "columns have fixed names, such as `query`, `documents` and `labels`, or `label` for one document."
+            )
 
 
 def check_threshold(threshold: float | None) -> None:

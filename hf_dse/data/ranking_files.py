@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
-from hf_dse.data.options import CHUNK_SIZE, DataArguments, to_arguments
+from hf_dse.data.options import CHUNK_SIZE, DataArguments, check_ranking_options, to_arguments
 from hf_dse.data.rankings import QUERY, QUERY_ID, Rankings, is_ranking, make_corpus, read_rankings, to_ids
 from hf_dse.data.report import report_corpus
 from hf_dse.data.sources import SPLITS, find_sources, find_table, folder_splits, wanted_splits
@@ -80,6 +80,7 @@ def load_rankings(
         judged documents.
     """
     data_args = to_arguments(data_args)
+    check_ranking_options(data_args)
     name, corpus_name = data_args.dataset_name, data_args.corpus_file
     judged: dict[str, Path] = {}
     if name and find_table(name, "corpus"):

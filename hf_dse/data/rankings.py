@@ -270,6 +270,14 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
     return Dataset.from_dict(columns, features=Features({name: Value("string") for name in columns}))
 
 
+def bodies_of(passages: Dataset) -> list[str]:
+    """The texts of passages without the titles before them; of documents, their texts."""
+    if not {"joined_title", "passage_of"} <= set(passages.column_names):
+        return passages["text"][:]
+    rows = zip(passages["text"], passages["joined_title"], strict=True)
+    return [text.removeprefix(f"{title}\n") for text, title in rows]
+
+
 def to_ids(values: Sequence, where: str, unique: bool = False) -> list[str]:
     """Returns ids as texts; a whole number is one, also where a missing id has made it 12.0."""
     check_ids(values, where)

@@ -214,7 +214,8 @@ def assess(
     )
     if limit is not None:
         for loaded in models.values():
-            limit_length(loaded, limit)
+            # A query is as long as in a search.
+            limit_length(loaded, limit, queries=max_length is not None)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     cross_encoder = None if reranker is None else load_reranker(reranker, **loading)
     # Whole texts too, where passages are searched.

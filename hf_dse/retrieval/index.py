@@ -29,7 +29,7 @@ from hf_dse.common.options import check_at_least
 from hf_dse.common.provenance import acting_adapters
 from hf_dse.common.settings import settings_of
 from hf_dse.data.passages import with_titles
-from hf_dse.data.rankings import Rankings, check_ids, to_lists
+from hf_dse.data.rankings import Rankings, bodies_of, check_ids, to_lists
 from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.retrieval.blend import blend
@@ -161,7 +161,7 @@ class Index:
         self._words: Words | None = None
         self._read(texts, ids, groups)
         if vectors is not None:
-            vectors = np.asarray(torch.as_tensor(vectors).cpu(), dtype=np.float32)
+            vectors = np.asarray(torch.as_tensor(vectors).float().cpu())
             _check_size("vectors", vectors, self.texts)
             check_finite("vectors", vectors)
             self._vectors = self._comparable(vectors[self.text_of])
@@ -172,7 +172,12 @@ class Index:
         ids, groups = rankings.corpus["doc_id"][:], rankings.document_ids
         # Passages are split already.
         size = 0 if rankings.has_passages else rankings.chunk_size if chunk_size is None else chunk_size
-        return cls(model, rankings.corpus["text"][:], ids=ids, groups=groups, chunk_size=size or 0, **options)
+        index = cls(model, rankings.corpus["text"][:], ids=ids, groups=groups, chunk_size=size or 0, **options)
+        if rankings.has_passages:
+            # Their titles do not count again for each.
+            bodies = bodies_of(rankings.corpus)
+            index.passages = [bodies[row] for row in index.text_of]
+        return index
 
     def _read(self, texts: Sequence[str], ids: Sequence[str] | None, groups: Sequence | None) -> None:
         found = list_texts(texts)
@@ -375,7 +380,8 @@ class Index:
         if not 0 <= rerank_weight <= 1:
             raise ValueError(f"rerank_weight={rerank_weight}: it has to be between 0 and 1.")
         score: Any = reranker
-        if isinstance(reranker, str | PathLike) or hasattr(reranker, "predict"):
+        # An embedding model can be called too.
+        if isinstance(reranker, str | PathLike) or hasattr(reranker, "predict") or hasattr(reranker, "encode"):
             # A head that its checkpoint lacks is refused before the texts are embedded.
             loaded = load_reranker(reranker)  # type: ignore[arg-type]
             # Only fast tokenizers tell where windows begin.
@@ -470,9 +476,10 @@ class Index:
         is the query itself, and is left out unless it is relevant. `how` are options of [`Index.find`].
         """
         queries, names = rankings.queries["query"][:], rankings.document_ids
-        if len(names) != len(self):
+        if len(names) != len(self) or rankings.corpus["text"][:] != self.texts:
             raise ValueError(
-                f"The corpus of the rankings has {len(names)} texts, and the index {len(self)}: pass its own."
+                f"The corpus of the rankings has {len(names)} texts, and the index {len(self)}, which are others or "
+                "in another order: pass its own."
             )
         # One more, because the query itself may be found.
         found = self.find(queries, depth + 1, bm25_weight, **how)
@@ -510,6 +517,9 @@ class Index:
         Returns:
             `dict[str, dict[str, float]]`: the scores by the ids of the query and of the document.
         """
+        check_at_least(0, depth=depth)
+        if not by_words:
+            self.check(rankings.queries["query"][:], bm25_weight)
         return run_of(self.ranked(rankings, depth, bm25_weight, by_words=by_words))
 
     # Keeping
@@ -527,8 +537,15 @@ class Index:
         self, texts: Sequence[str], *, ids: Sequence[str] | None = None, groups: Sequence | None = None
     ) -> None:
         """Puts other texts in the place of those of the index. Only what is new is embedded."""
-        self._kept = self._kept if self._vectors is None else self._entries()
-        self._read(texts, ids, groups)
+        before = dict(vars(self))
+        try:
+            self._kept = self._kept if self._vectors is None else self._entries()
+            self._read(texts, ids, groups)
+        except BaseException:
+            # Also an interrupt: half of an update would give texts the vectors of others.
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     def _entries(self) -> dict[bytes, Entry]:
         vectors = self.vectors

@@ -20,7 +20,7 @@ from hf_dse.common.loading import loading_options
 from hf_dse.data.options import DataArguments
 from hf_dse.data.passages import title_of, with_titles
 from hf_dse.data.ranking_files import to_corpus, to_rankings
-from hf_dse.data.rankings import FEATURES, Rankings, bare
+from hf_dse.data.rankings import FEATURES, Rankings, bare, bodies_of
 from hf_dse.data.tables import is_filled
 from hf_dse.retrieval.bm25 import has_bm25, import_bm25
 from hf_dse.retrieval.index import Index
@@ -139,6 +139,15 @@ def mine(
         raise ValueError(f"sampling={sampling!r}: it has to be one of {', '.join(SAMPLINGS)}.")
     if num_queries is not None and queries_from == "none":
         raise ValueError(f"num_queries={num_queries}: add `--queries_from {'|'.join(QUERY_KINDS)}`.")
+    if queries_from != "none":
+        given = {"split": None if split == "train" else split}
+        given |= {name: getattr(data, name, None) for name in ("max_train_samples", "max_eval_samples")}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"{name}={value} is for queries that there are, and these are made of the documents: leave it "
+                    "out. `num_queries` (`--num_queries`) says how many."
+                )
     if queries_from == "none":
         rankings = to_rankings(data, split, chunk_size)
     else:
@@ -212,14 +221,6 @@ def split_corpus(corpus: Dataset, encoder: "SentenceTransformer | None", chunk_s
         # The first passage begins with the title of a table, and others stand after that of the text.
         columns["joined_title"] += [title, *[title_of(text, room)] * (len(passages) - 1)][: len(passages)]
     return Dataset.from_dict(columns)
-
-
-def bodies_of(passages: Dataset) -> list[str]:
-    """The texts of passages without the titles before them; of documents, their texts."""
-    if not {"joined_title", "passage_of"} <= set(passages.column_names):
-        return passages["text"][:]
-    rows = zip(passages["text"], passages["joined_title"], strict=True)
-    return [text.removeprefix(f"{title}\n") for text, title in rows]
 
 
 def _choose_passages(

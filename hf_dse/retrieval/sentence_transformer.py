@@ -147,8 +147,11 @@ def with_right_padding(model: Any) -> Any:
     return model
 
 
-def limit_length(model: "SentenceTransformer", max_length: int) -> None:
-    """Sets how many tokens of a text a model reads. Warns above the length that a student was trained with."""
+def limit_length(model: "SentenceTransformer", max_length: int, *, queries: bool = True) -> None:
+    """
+    Sets how many tokens of a text a model reads; without `queries`, of these at most so many. Warns above the length
+    that a student was trained with.
+    """
     transformer: Any = model.transformers_model
     check_max_length(max_length, transformer, model.tokenizer)
     before, is_dse = length_of(model, "document"), transformer.config.model_type == "dse"
@@ -159,8 +162,9 @@ def limit_length(model: "SentenceTransformer", max_length: int) -> None:
         )
     model.max_seq_length = max_length
     for name in ("query_length", "document_length"):
-        if getattr(model[0], name, None) is not None:
-            setattr(model[0], name, max_length)
+        if (own := getattr(model[0], name, None)) is not None:
+            is_kept = name == "query_length" and not queries
+            setattr(model[0], name, min(own, max_length) if is_kept else max_length)
 
 
 def embed(

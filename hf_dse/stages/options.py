@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hf_dse.common.options import HfArg
 from hf_dse.convert.options import ConvertOptions
-from hf_dse.data.options import DataArguments, TextArguments
+from hf_dse.data.options import PAIR_OPTIONS, DataArguments, TextArguments
 from hf_dse.retrieval.options import BM25_WEIGHT
 from hf_dse.teacher.options import WindowOptions
 from hf_dse.training.options import DseOptions, GeneralOptions, RankingOptions
@@ -83,9 +83,7 @@ _OF_TEACHER = "is for the teacher's scores, and there is no teacher"
 REFUSED = {
     "general": {},
     "pairs": dict.fromkeys(("chunk_size", "corpus_file", "relevance_threshold"), _OF_RANKINGS),
-    "ranking": dict.fromkeys(
-        ("task_name", "num_labels", "symmetric", "label_column", "sentence1_column", "sentence2_column"), _OF_PAIRS
-    ),
+    "ranking": dict.fromkeys(PAIR_OPTIONS, _OF_PAIRS),
 }
 # The same for data that a Python caller has loaded, and without a teacher.
 REFUSED_WITH_DATA = dict.fromkeys(

@@ -94,7 +94,7 @@ def run_ranking(stage: Stage) -> DistillationResult:
             source = to_sentence_transformer(args.model_name_or_path, **loading)
             # It reads as much as the student, or its own limit if that is lower.
             limit = training_args.max_length
-            limit_length(source, min(length_of(source, "document") or limit, limit))
+            limit_length(source, min(length_of(source, "document") or limit, limit), queries=False)
             encoders[args.model_name_or_path] = source
         size = training_args.per_device_eval_batch_size
         with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):

@@ -3,7 +3,7 @@
 """Bi-encoders as teachers: the cosines of a `SentenceTransformer`, with BM25, as scores of candidates."""
 
 import math
-from itertools import islice, pairwise
+from itertools import compress, islice, pairwise
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,11 @@ import numpy as np
 from hf_dse.common.loading import read_json, reading
 from hf_dse.common.settings import SETTINGS, read_modules
 from hf_dse.data.passages import split_text
-from hf_dse.data.rankings import Rankings
+from hf_dse.data.rankings import Rankings, bodies_of
+from hf_dse.data.tables import is_filled
 from hf_dse.retrieval.bm25 import Words
 from hf_dse.retrieval.index import Index
-from hf_dse.retrieval.negatives import bodies_of, split_corpus
+from hf_dse.retrieval.negatives import split_corpus
 from hf_dse.retrieval.sentence_transformer import room_of
 
 
@@ -82,11 +83,14 @@ def _count_words(rankings: Rankings, encoder: "SentenceTransformer") -> tuple[Wo
     """
     corpus, places = rankings.corpus, np.arange(len(rankings.corpus))
     if not rankings.has_passages:
-        return Words(corpus["text"][:]), places
+        texts = corpus["text"][:]
+        filled = np.array([is_filled(text) for text in texts])
+        places = np.where(filled, np.cumsum(filled) - 1, -1)
+        return Words(list(compress(texts, filled))), places
     ids, documents = corpus["doc_id"][:], rankings.document_ids
     whole = [row for row, (doc_id, document) in enumerate(zip(ids, documents, strict=True)) if doc_id == document]
     if not whole or not rankings.chunk_size:
-        return Words(corpus["text"][:], documents), places
+        return Words(bodies_of(corpus), documents), places
     split = split_corpus(corpus.select(whole), encoder, rankings.chunk_size)
     rows = {doc_id: row for row, doc_id in enumerate(split["doc_id"][:])}
     return Words(bodies_of(split), split["passage_of"][:]), np.array([rows.get(doc_id, -1) for doc_id in ids])

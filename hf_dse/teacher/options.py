@@ -22,7 +22,7 @@ class ScoreOptions:
 
     model_name_or_path: list[str] = HfArg(
         help="The reranker (any `CrossEncoder`) or bi-encoder: a Hub id (user/name, or user/name@revision) or a "
-        "folder; or several, whose scores are put on one scale and averaged."
+        "folder; or several, whose scores are averaged: those of candidates on one scale, those of pairs as they are."
     )
     output_file: str = HfArg(help="File of the scored pairs or rankings, .jsonl or .parquet.")
     weights: list[float] | None = HfArg(default=None, help="Weights of several models. Default: equal ones.")

@@ -262,5 +262,9 @@ def test_other_kinds_are_errors(folder):
         kind = type(data).__name__
         with pytest.raises(TypeError, match=f"type {kind}: pass `DataArguments`, the name .*, or one loaded split"):
             to_rankings(data)
+    for name, value in (("label_column", "grade"), ("sentence1_column", "a"), ("symmetric", True)):
+        data = DataArguments(dataset_name=str(folder / "rankings"), **{name: value})
+        with pytest.raises(ValueError, match=f"{name}={value} is for sentence pairs, and the data are queries"):
+            load_rankings(data)
     with pytest.raises(ValueError, match="columns query, documents, labels, and sentence pairs need sentence1 and"):
         to_pairs(Dataset.from_list([RANKING]), DataArguments(), "train")

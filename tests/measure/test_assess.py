@@ -149,6 +149,18 @@ def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tm
         cli.AssessArguments("encoder", rerank="reranker", rerank_top=[5, 0])
 
 
+def test_queries_are_as_long_as_in_a_search(encoder, rankings):
+    """A model may read fewer tokens of a query, and is measured so."""
+    short = to_sentence_transformer(encoder)
+    short[0].query_length = 4
+    measured = [
+        next(iter(assess(short, rankings, **one, **QUIET).searches.values())) for one in ({}, {"max_length": 64})
+    ]
+    expected = [evaluate(short, rankings, **one, **QUIET) for one in ({}, {"max_length": 64})]
+    assert [row["ndcg@10"] for row in measured] == [row["ndcg@10"] for row in expected]
+    assert expected[0]["ndcg@10"] != expected[1]["ndcg@10"]
+
+
 def test_some_of_the_judged_queries_are_drawn(encoder, assets):
     rankings = load_rankings(str(assets / "queries"), ["test"])["test"]
     found = assess(encoder, rankings, max_queries=4, **QUIET)
@@ -251,6 +263,8 @@ def test_without_queries_others_are_made(assets, tmp_path, capsys):
     assert all(f"(cosine, {unit})" in out and f"BM25 ({unit})" in out for unit in ("whole texts", "passages of 128"))
     assert "There are no queries, so headings and sentences of the documents stand in for them" in err
     assert f"--corpus {folder} --chunk_size " in err
+    code, _, err = told(capsys, *model, "--corpus", folder, "--split", "train")
+    assert code == 2 and "split=train: there are no queries, so leave it out" in err
     (tmp_path / "queries.csv").write_text("query,file\nwhere is the cat of anna,anna.md\nmat of paul,paul.md\n")
     queries = ("--corpus", folder, "--test_file", tmp_path / "queries.csv")
     code, out, err = told(capsys, *model, *queries)

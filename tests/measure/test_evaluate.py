@@ -113,9 +113,11 @@ def test_what_cannot_be_evaluated_is_named(student, assets, make_model, bert_tok
     rows = load_pairs(DataArguments(dataset_name=str(assets / "data"), num_labels=1))["test"]
     one = {"num_labels": 1}
     named = DataArguments(dataset_name=str(assets / "data"), chunk_size=8)
+    rankings = make_rankings({"query": ["a"], "documents": [[0]], "labels": [[1]]}, {"text": ["a cat"]})
     for given, options, error, message in (
         ((model, rows), {**one, "chunk_size": 8}, ValueError, "chunk_size=8 is for the search in a corpus"),
         ((model, named), one, ValueError, "chunk_size=8 is for the search in a corpus"),
+        ((model, rankings), {"symmetric": True}, ValueError, "symmetric=True is for sentence pairs, and the data are"),
         ((3, rows), one, TypeError, "The model is a int, and has to be a `SentenceTransformer` with a transf"),
         ((make_model(), rows), one, TypeError, "A loaded `model` needs its tokenizer: pass `processing_class`"),
     ):

@@ -208,6 +208,8 @@ def test_rerankers_are_read_as_teachers_are(encoder, save_bert, bert_tokenizer, 
 def test_a_reranker_without_its_head_is_refused_before_texts_are_embedded(encoder, save_bert, tmp_path, embedded):
     with pytest.raises(ValueError, match="is not a trained cross-encoder"):
         search(encoder, QUERIES, TEXTS, reranker=save_bert(tmp_path / "bare"), **QUIET)
+    with pytest.raises(TypeError, match="The reranker is a SentenceTransformer, and has to be a `CrossEncoder`"):
+        search(encoder, QUERIES, TEXTS, reranker=encoder, **QUIET)
     assert embedded == []
 
 
@@ -390,6 +392,15 @@ def test_a_run_of_rankings(encoder):
     assert "c" in index.run(relevant)["c"]
     other = make_rankings({**columns, "query": QUERIES}, rankings.corpus)
     assert "c" in index.run(other)["c"]
+    # Only for its own corpus, and with the options of a search.
+    moved = make_rankings(columns, {"doc_id": list("abcde"), "text": TEXTS[::-1]})
+    with pytest.raises(ValueError, match="which are others or in another order: pass its own"):
+        index.run(moved)
+    for weight in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="it has to be a finite number of at least 0"):
+            index.run(rankings, bm25_weight=weight)
+    with pytest.raises(ValueError, match="depth=-1: it has to be at least 0"):
+        index.run(rankings, depth=-1)
 
 
 def test_a_document_that_shares_no_word_is_not_found_by_words(encoder, warnings):
@@ -456,6 +467,26 @@ def test_a_refused_update_leaves_the_index_as_it_was(encoder):
         index.update(["a dog", "new"], ids=["x"])
     # Queries may come from a generator, too.
     assert index.search(query for query in QUERIES) == expected
+
+
+def test_an_interrupted_update_leaves_the_index_as_it_was(encoder, tmp_path, monkeypatch):
+    """Nothing of it is kept on disk either: the texts would get the vectors of others."""
+    options = {"chunk_size": 8, "cache_dir": tmp_path}
+    index = make_index(encoder, LONG, **options)
+    expected = index.search(QUERIES)
+    others = [text[::-1] for text in LONG]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hf_dse.retrieval.index, "split_texts", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            index.update(others)
+    assert index.search(QUERIES) == expected and index.texts == LONG
+    assert make_index(encoder, others, **options).search(QUERIES) == make_index(encoder, others, chunk_size=8).search(
+        QUERIES
+    )
 
 
 def test_an_index_does_not_outlive_its_weights(encoder, tmp_path):

@@ -337,9 +337,12 @@ def test_passages_of_a_folder(encoder, tmp_path):
 
 def test_what_cannot_be_mined_is_named(encoder):
     rankings = make_rankings({"query": ["old sun"], "documents": [[0]]}, {"text": TEXTS})
+    made = {"queries_from": "headings"}
     for message, passed, options in (
         ("There is nothing to search with: pass a model, bm25=True", (rankings,), {}),
         ("num_queries=3: add `--queries_from headings", (rankings, encoder), {"num_queries": 3}),
+        ("split=test is for queries that there are", (rankings.corpus, encoder), {**made, "split": "test"}),
+        ("max_train_samples=1 is for", (DataArguments(corpus_file="corpus", max_train_samples=1), encoder), made),
         ("num_negatives=15: it has to be from 1 to range_max=9", (rankings, encoder), {"range_max": 9}),
     ):
         with pytest.raises(ValueError, match=message):

@@ -157,3 +157,21 @@ def test_passages_beside_their_documents_have_the_words_of_the_search(make_encod
     names = [f"{document}#{number + 1}" for document in range(3) for number in range(counts[document])]
     wanted = [scores[names.index(mixed.corpus["doc_id"][row])] for row in mixed.queries["documents"][0]]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
+    # The same before the candidates are written, and as the measure of a search has it.
+    (found,) = score(encoder, mined, bm25_weight=0.3)
+    places = mined.corpus["doc_id"]
+    wanted = [scores[names.index(places[row])] for row in mined.queries["documents"][0]]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    run = Index.of(encoder, mined, show_progress=False).run(mined, bm25_weight=0.3)
+    expected = index.search(["cat wall"], bm25_weight=0.3)[0]
+    np.testing.assert_allclose(
+        list(run[mined.queries["query_id"][0]].values()), [hit["score"] for hit in expected], atol=1e-5
+    )
+
+
+def test_blank_documents_do_not_count(make_encoder):
+    """Neither in the search, whose score this is."""
+    encoder = make_encoder()
+    for texts in (TEXTS, [*TEXTS, *[" "] * 20]):
+        rankings = make_rankings({"query": QUERIES, "documents": CANDIDATES}, {"text": texts})
+        assert_close(score(encoder, rankings, bm25_weight=0.3), by_hand(encoder, 0.3))
