@@ -11,6 +11,8 @@ from transformers.utils.logging import tqdm
 
 # Scores that are in memory at a time.
 BLOCK_ELEMENTS = 2**25
+# Vectors that are multiplied together for few queries.
+BLOCK_VECTORS, FEW_QUERIES = 1024, 16
 # The largest error of a score in float32, as a share of the best one.
 ROUNDING = 1e-5
 
@@ -53,7 +55,7 @@ def nearest(
     ):
         for start in range(0, len(vectors), size):
             rows = slice(start, min(start + size, len(vectors)))
-            products = vectors[rows] @ corpus.T
+            products = _products(vectors[rows], corpus)
             added = None
             if added_scores is not None:
                 added = torch.as_tensor(added_scores(rows)).to(products)
@@ -69,6 +71,17 @@ def nearest(
             scores[rows], positions[rows] = values, where
             progress.update(rows.stop - rows.start)
     return scores, positions
+
+
+def _products(queries: torch.Tensor, corpus: torch.Tensor) -> torch.Tensor:
+    """`queries @ corpus.T`; of few queries block by block, because one product with a large matrix may be slow."""
+    if len(queries) > FEW_QUERIES:
+        return queries @ corpus.T
+    number = len(corpus) // BLOCK_VECTORS
+    blocks, rest = corpus.split([number * BLOCK_VECTORS, len(corpus) % BLOCK_VECTORS])
+    blocks = blocks.reshape(number, BLOCK_VECTORS, corpus.shape[1])
+    products = torch.bmm(blocks, queries.T.expand(number, -1, -1)).flatten(0, 1)
+    return torch.cat([products, rest @ queries.T]).T.contiguous()
 
 
 def _best(

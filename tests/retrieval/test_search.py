@@ -35,6 +35,9 @@ def test_it_is_the_slow_search(sizes, top_k, has_groups, has_added, block, seed)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hf_dse.retrieval.search, "BLOCK_ELEMENTS", block)
+        # Whole blocks of vectors, and a rest.
+        patch.setattr(hf_dse.retrieval.search, "BLOCK_VECTORS", 1 + block % 7)
+        patch.setattr(hf_dse.retrieval.search, "FEW_QUERIES", block % 4)
         options = {"groups": groups, "added_scores": added_scores if has_added else None}
         scores, positions = nearest(queries, documents, top_k, **options)
     assert scores.shape == positions.shape == (sizes[0], min(top_k, len(set(groups)) if has_groups else sizes[1]))
