@@ -7,8 +7,9 @@
 #
 # DATA: the folder with squad_sent, fairytaleqa and scifact. RERANKER is the folder of recipes/reranker/train.py; without
 # it the scores are those that are kept in teacher_scores. SEEDS, such as "42 43 44": a student of each. FLAGS are passed
-# to the training, such as "--bf16 true --use_cpu true". TOP: texts that the reranker reads for each question. On two
-# cores the scores take 10 minutes, a student 10 minutes of one core.
+# to the training, such as "--bf16 true --use_cpu true". TOP: texts that the reranker reads for each question. NUMBER:
+# questions to learn from. WEIGHTS, such as "0.9 0.1": of the reranker and the search as teachers; for each another OUT.
+# On two cores the scores take 10 minutes, a student 10 minutes of one core.
 set -euo pipefail
 set=${SET:-squad} encoder=$2 reranker=${3:-} out=${OUT:-outputs/reranker_gain}/${SET:-squad}
 # The reranker learned from the first 2,400 questions of SQuAD, and from no tale of these.
@@ -22,13 +23,14 @@ data=$out/data
 [ -d "$data" ] || python studies/label_budget.py "${collection[@]}" "$data"
 scored=studies/teacher_scores/$set.parquet
 if [ -n "$reranker" ]; then
-    [ -f "$out/queries.jsonl" ] || python studies/label_budget.py queries "$data" "$out" --skip $skip --num_queries $number
+    [ -f "$out/queries.jsonl" ] || python studies/label_budget.py queries "$data" "$out" --skip $skip \
+        --num_queries "${NUMBER:-$number}"
     [ -f "$out/mined.jsonl" ] || hf-dse mine --corpus "$data" --train_file "$out/queries.jsonl" --model "$encoder" \
         --bm25 true --num_negatives 6 --range_max 20 --relative_margin -1 --max_length $length \
         --output_file "$out/mined.jsonl"
     scored=$out/scored.jsonl
-    [ -f "$scored" ] || hf-dse score --model "$reranker" "$encoder" --bm25_weight 0.3 --corpus "$data" \
-        --train_file "$out/mined.jsonl" --output_file "$scored"
+    [ -f "$scored" ] || hf-dse score --model "$reranker" "$encoder" --weights ${WEIGHTS:-0.5 0.5} \
+        --bm25_weight 0.3 --corpus "$data" --train_file "$out/mined.jsonl" --output_file "$scored"
 fi
 students=()
 for seed in ${SEEDS:-42}; do
