@@ -24,7 +24,6 @@ from .modeling import DseForSequenceClassification as DseForSequenceClassificati
 from .modeling import DseModel as DseModel
 from .publish.export import export as export
 from .publish.export import push_model as push_model
-from .retrieval.bm25 import bm25_scores as bm25_scores
 from .retrieval.index import Index as Index
 from .retrieval.index import search as search
 from .retrieval.negatives import mine as mine

@@ -4,7 +4,6 @@
 
 import hashlib
 import json
-import math
 import shutil
 import unicodedata
 import zlib
@@ -22,7 +21,6 @@ from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically, writing
 from hf_dse.common.loading import import_extra
-from hf_dse.retrieval.options import BM25_WEIGHT
 from hf_dse.retrieval.sentence_transformer import list_texts
 
 
@@ -257,43 +255,6 @@ class Words:
             return parts[0] if len(parts) == 1 else parts[0] + parts[1][:, self.groups]
 
         return added
-
-
-def bm25_scores(
-    queries: Sequence[str], corpus: Sequence[str], weight: float = BM25_WEIGHT, groups: Sequence | None = None
-) -> Callable[[slice], np.ndarray]:
-    """
-    BM25 for a search of your own, as [`Index`] adds it to the cosine.
-
-    Args:
-        queries (`Sequence[str]`):
-            The queries.
-        corpus (`Sequence[str]`):
-            The texts.
-        weight (`float`, *optional*, defaults to 0.3):
-            What the text with the best score of a query gets; the others get their share of it.
-        groups (`Sequence`, *optional*):
-            The document of each text, whose words are then half of the score.
-
-    Returns:
-        `Callable[[slice], np.ndarray]`: for a slice of the queries the scores (float32), `(num_rows, num_texts)`.
-
-    Example:
-
-    ```python
-    >>> from hf_dse import bm25_scores
-
-    >>> added = bm25_scores(["error 4711"], ["Rain again.", "Error 4711: no paper.", "It is an error."])
-    >>> added(slice(0, 1)).round(2)
-    array([[0.  , 0.3 , 0.15]], dtype=float32)
-    ```
-    """
-    if not 0 <= weight < math.inf:
-        raise ValueError(f"weight={weight}: it has to be a finite number of at least 0.")
-    list_texts(queries)
-    if groups is not None and len(groups) != len(corpus):
-        raise ValueError(f"`groups` has {len(groups)} entries for {len(corpus)} texts: pass one for each.")
-    return Words(corpus, groups).scores(queries, weight)
 
 
 def drop_words(folder: Path, words: Words) -> None:

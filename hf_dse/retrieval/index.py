@@ -364,7 +364,9 @@ class Index:
                 How many texts of each query the reranker reads, at least `top_k`. Defaults to 50.
             rerank_weight (`float`, *optional*):
                 Share of the reranker's score beside that of the search, see [`blend`]: 1 is its order alone, which
-                may throw away what the search knew, 0 that of the search. Defaults to 0.5; [`assess`] fits it.
+                may throw away what the search knew, 0 that of the search. Defaults to 0.5; [`assess`] fits it. Each
+                counts by the mean spread of its scores over the queries of the call, as in [`assess`]; one query alone
+                has its own, so its order may be another.
 
         Returns:
             `list[list[dict]]`: for each query the best texts, the best first: `score`, `row` (the place in the texts),

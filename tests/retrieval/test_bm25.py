@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_dse import Index, bm25_scores
+from hf_dse import Index
 from hf_dse.retrieval.bm25 import Bm25Index, Words, drop_words, number_groups, split_words
 
 
@@ -139,18 +139,14 @@ def test_what_people_write_is_found(query, text):
     ],
 )
 def test_one_character_decides(query, other, right):
-    first, second = bm25_scores([query], [other, right])(slice(0, 1))[0]
+    first, second = Words([other, right]).scores([query], 0.3)(slice(0, 1))[0]
     assert second > first
 
 
-def test_scores_for_a_search_of_ones_own():
+def test_groups_have_any_names():
     texts = ["Error 4711: no paper.", "It is an error.", "Rain again."]
-    added = bm25_scores(["error 4711"], texts, 0.6, groups=["a", "a", "b"])
-    np.testing.assert_array_equal(added(slice(0, 1)), Words(texts, [0, 0, 1]).scores(["error 4711"], 0.6)(slice(0, 1)))
-    with pytest.raises(ValueError, match="weight=nan: it has to be a finite number of at least 0"):
-        bm25_scores(["cat"], ["cat"], math.nan)
-    with pytest.raises(ValueError, match="`groups` has 4 entries for 3 texts: pass one for each"):
-        bm25_scores(["cat"], texts, groups=[0, 1, 2, 3])
+    named, numbered = (Words(texts, groups).scores(["error 4711"], 0.6) for groups in (["a", "a", "b"], [0, 0, 1]))
+    np.testing.assert_array_equal(named(slice(0, 1)), numbered(slice(0, 1)))
 
 
 def test_what_is_not_a_list_of_texts_is_refused():
