@@ -219,6 +219,7 @@ def main() -> None:
                 command += ["--index_dir", str(root / kind), "--query", query]
                 steps["hf-dse search"] = measure(command)
                 steps["hf-dse search, BM25"] = measure([*command, "--bm25_weight", str(WEIGHT)])
+            on_disk = sum(file.stat().st_size for file in (root / kind).rglob("*") if file.is_file())
             write([*changed, *texts[len(changed) :]])
             steps["1 % changed"] = measure(script)
             for step, found in steps.items():
@@ -226,6 +227,7 @@ def main() -> None:
                     f"{name} {value:.1f} ms" for name, value in found.items() if name not in ("cpu", "gb")
                 )
                 print(f"{kind:<6}{step:<22}{found['cpu']:>8.1f} s {found['gb']:>6.2f} GB  {times}", flush=True)
+            print(f"{kind:<6}{'on disk':<22}{'':>10} {on_disk / 2**30:>6.2f} GB", flush=True)
 
 
 if __name__ == "__main__":

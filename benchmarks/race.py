@@ -15,8 +15,10 @@ All contestants take turns in each round; the medians of `--rounds` count. In br
 """
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -57,10 +59,11 @@ from hf_dse.retrieval.sentence_transformer import embed
 
 OURS, THEIRS, THEIRS_BFLOAT16 = "hf-dse", "sentence-transformers", "sentence-transformers, bfloat16"
 OURS_FLOAT32 = "hf-dse, float32"
-KINDS = ("sentences", "abstracts", "passages", "2,000", "8,000")
-NUM_PASSAGES, TOKENS_OF_PASSAGE = 300, 128
-NUM_PAIRS = {"sentences": 400, "abstracts": 60}
-NUM_STEPS, BATCH_SIZE = 6, 32
+# How many texts of each kind.
+KINDS = {"sentences": 300, "abstracts": 40, "passages": 100, "2,000": 6, "8,000": 2}
+TOKENS_OF_PASSAGE = 128
+NUM_PAIRS = {"sentences": 200, "abstracts": 24}
+NUM_STEPS, BATCH_SIZES = 6, {"pairs": 32, "rankings": 16}
 NUM_TEXTS, WORDS_OF_TEXT, TOP_K = 100_000, 20, 10
 
 Tasks = Mapping[str, Callable[[], Any]]
@@ -71,10 +74,10 @@ def encode(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
     tokenizer = AutoTokenizer.from_pretrained(args.encoder)
     tokenizer.model_max_length = LONGEST
     if kind == "passages":
-        bodies = pd.read_parquet(args.data / "longwiki" / "docs.parquet")["body"][:NUM_PASSAGES]
+        bodies = pd.read_parquet(args.data / "longwiki" / "docs.parquet")["body"][: KINDS[kind]]
         texts = [split_text(body, tokenizer, TOKENS_OF_PASSAGE)[0] for body in bodies]
     else:
-        texts = read_texts(args.data, kind, tokenizer)
+        texts = read_texts(args.data, kind, tokenizer)[: KINDS[kind]]
     longest = LONGEST if kind in ("2,000", "8,000") else LIMIT
     options: dict[str, Any] = {"show_progress_bar": False}
     tasks: dict[str, Callable[[], Any]] = {}
@@ -87,7 +90,7 @@ def encode(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
         tasks[name] = partial(loaded.encode, texts, **options)
     for runtime in ("ONNX float32", "OpenVINO bfloat16"):
         run = load(f"ours: {runtime}", "abstracts" if longest == LIMIT else "8,000", args, tokenizer)
-        tasks[runtime] = partial(run, texts, BATCH_SIZE if longest == LIMIT else 4)
+        tasks[runtime] = partial(run, texts, 32 if longest == LIMIT else 4)
     return len(texts), tasks
 
 
@@ -123,9 +126,10 @@ def score(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
 
 def train(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
     """The number of rows, and how each contestant learns from them."""
-    number, tasks = NUM_STEPS * BATCH_SIZE, {}
+    number, tasks = NUM_STEPS * BATCH_SIZES[kind], {}
     folder = Path(tempfile.mkdtemp())
-    shared = {"output_dir": str(folder / "training"), "num_train_epochs": 1, "per_device_train_batch_size": BATCH_SIZE}
+    shared = {"output_dir": str(folder / "training"), "num_train_epochs": 1}
+    shared["per_device_train_batch_size"] = BATCH_SIZES[kind]
     shared |= {"save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True, "seed": 42}
     student = convert_encoder(args.encoder, layer_types="full_attention")
     tokenizer = AutoTokenizer.from_pretrained(args.encoder)
@@ -168,7 +172,9 @@ def time_steps(tasks: Tasks, rounds: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(rounds):
         for name, task in tasks.items():
-            seconds[name].append(task().metrics["train_runtime"])
+            # A Trainer prints its log.
+            with redirect_stdout(sys.stderr):
+                seconds[name].append(task().metrics["train_runtime"])
     return seconds
 
 
@@ -210,7 +216,7 @@ def search(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
 
 
 PARTS: dict[str, tuple[Callable[[argparse.Namespace, str], tuple[int, Tasks]], tuple[str, ...]]] = {
-    "encode": (encode, KINDS),
+    "encode": (encode, tuple(KINDS)),
     "score": (score, tuple(NUM_PAIRS)),
     "train": (train, ("pairs", "rankings")),
     "search": (search, ("vectors, one", "vectors", "words")),

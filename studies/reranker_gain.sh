@@ -5,11 +5,12 @@
 #
 #   SET=squad studies/reranker_gain.sh DATA ENCODER [RERANKER]
 #
-# DATA: the folder with squad_sent, fairytaleqa and scifact. RERANKER is the folder of recipes/reranker/train.py; without
-# it the scores are those that are kept in teacher_scores. SEEDS, such as "42 43 44": a student of each. FLAGS are passed
-# to the training, such as "--bf16 true --use_cpu true". TOP: texts that the reranker reads for each question. NUMBER:
-# questions to learn from. WEIGHTS, such as "0.9 0.1": of the reranker and the search as teachers; for each another OUT.
-# On two cores the scores take 10 minutes, a student 10 minutes of one core.
+# DATA: the folder with squad_sent, fairytaleqa and scifact. RERANKER is the folder of recipes/reranker/train.py;
+# without it the scores are those that are kept in teacher_scores, under the name of the set or of SCORES. SEEDS, such
+# as "42 43 44": a student of each. FLAGS are passed to the training, such as "--bf16 true --use_cpu true". TOP: texts
+# that the reranker reads for each question. NUMBER: questions to learn from. WEIGHTS, such as "0.9 0.1": of the
+# reranker and the search as teachers; for each another OUT. On two cores the scores take 10 minutes, a student 10
+# minutes of one core.
 set -euo pipefail
 set=${SET:-squad} encoder=$2 reranker=${3:-} out=${OUT:-outputs/reranker_gain}/${SET:-squad}
 # The reranker learned from the first 2,400 questions of SQuAD, and from no tale of these.
@@ -21,7 +22,7 @@ case $set in
 esac
 data=$out/data
 [ -d "$data" ] || python studies/label_budget.py "${collection[@]}" "$data"
-scored=studies/teacher_scores/$set.parquet
+scored=studies/teacher_scores/${SCORES:-$set}.parquet
 if [ -n "$reranker" ]; then
     [ -f "$out/queries.jsonl" ] || python studies/label_budget.py queries "$data" "$out" --skip $skip \
         --num_queries "${NUMBER:-$number}"
