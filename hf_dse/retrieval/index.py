@@ -545,7 +545,6 @@ class Index:
             self._read(texts, ids, groups)
         except BaseException:
             # Also an interrupt: half of an update would give texts the vectors of others.
-            vars(self).clear()
             vars(self).update(before)
             raise
 
