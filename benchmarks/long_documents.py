@@ -171,7 +171,7 @@ def measure(args: Any, rankings: Rankings, ways: Mapping[str, Way]) -> list[dict
         for row, (vectors, rows, texts) in way.read(documents).items():
             options = {"batch_size": args.batch_size, "show_progress": False}
             index = Index(way.model, texts, groups=rows, vectors=vectors, **options)
-            # Of each vector the document.
+            # Each vector is a row of its document.
             corpus = rankings.corpus.select(rows).remove_columns("text").add_column("text", texts)
             of_vectors = replace(rankings, corpus=corpus)
             runs[row], numbers[row] = index.run(of_vectors, TOP_K), (name, len(vectors) / len(documents))

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import torch
+from datasets import Dataset
 from filelock import FileLock, Timeout
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
@@ -159,6 +160,7 @@ class Index:
         self._kept: dict[bytes, Entry] = {}
         self._vectors: np.ndarray | None = None
         self._words: Words | None = None
+        self._corpus: Dataset | None = None
         self._read(texts, ids, groups)
         if vectors is not None:
             vectors = np.asarray(torch.as_tensor(vectors).float().cpu())
@@ -195,7 +197,7 @@ class Index:
                 f"{num_without} of {len(found)} texts have no group, so they are one document, of which the best "
                 "passage is found: give each text without a document a group of its own."
             )
-        self._vectors = self._words = None
+        self._vectors = self._words = self._corpus = None
         if num_blank := sum(not is_filled(text) for text in self.texts):
             logger.warning(f"{num_blank} of {len(self.texts)} texts are blank and are left out.")
         self._split()
@@ -478,11 +480,14 @@ class Index:
         is the query itself, and is left out unless it is relevant. `how` are options of [`Index.find`].
         """
         queries, names = rankings.queries["query"][:], rankings.document_ids
-        if len(names) != len(self) or rankings.corpus["text"][:] != self.texts:
+        is_own = rankings.corpus is self._corpus or rankings.corpus["text"][:] == self.texts
+        if len(names) != len(self) or not is_own:
             raise ValueError(
                 f"The corpus of the rankings has {len(names)} texts, and the index {len(self)}, which are others or "
                 "in another order: pass its own."
             )
+        # Compared once, because a weight is fitted by many searches.
+        self._corpus = rankings.corpus
         # One more, because the query itself may be found.
         found = self.find(queries, depth + 1, bm25_weight, **how)
         rows_of: dict[str, list[int]] = {}
