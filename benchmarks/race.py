@@ -29,6 +29,7 @@ import pandas as pd
 import torch
 from cpu_race import LIMIT, LONGEST, load, make_graphs, read_texts
 from datasets import Dataset
+from index import make_texts
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers import SentenceTransformerTrainingArguments as TheirArguments
 from sentence_transformers.sentence_transformer import losses
@@ -79,7 +80,6 @@ def encode(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
     else:
         texts = read_texts(args.data, kind, tokenizer)[: KINDS[kind]]
     longest = LONGEST if kind in ("2,000", "8,000") else LIMIT
-    options: dict[str, Any] = {"show_progress_bar": False}
     tasks: dict[str, Callable[[], Any]] = {}
     for name, dtype in ((OURS, "auto"), (OURS_FLOAT32, "float32")):
         model = to_sentence_transformer(args.model, dtype=dtype, max_length=longest)
@@ -87,7 +87,7 @@ def encode(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
     for name, dtype in ((THEIRS, "float32"), (THEIRS_BFLOAT16, "bfloat16")):
         loaded = SentenceTransformer(args.model, trust_remote_code=True, model_kwargs={"dtype": dtype}, device="cpu")
         loaded.max_seq_length = longest
-        tasks[name] = partial(loaded.encode, texts, **options)
+        tasks[name] = partial(loaded.encode, texts, show_progress_bar=False)
     for runtime in ("ONNX float32", "OpenVINO bfloat16"):
         run = load(f"ours: {runtime}", "abstracts" if longest == LIMIT else "8,000", args, tokenizer)
         tasks[runtime] = partial(run, texts, 32 if longest == LIMIT else 4)
@@ -134,36 +134,30 @@ def train(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
     student = convert_encoder(args.encoder, layer_types="full_attention")
     tokenizer = AutoTokenizer.from_pretrained(args.encoder)
     saved = str(export(student, folder / "student", tokenizer, max_length=128))
+    if kind == "pairs":
+        rows = Dataset.from_parquet(str(args.data / "stsb" / "train.parquet")).select(range(number))
+        columns = {side: rows[side][:] for side in ("sentence1", "sentence2")}
+        labels = np.array(rows["label"][:])
+        ours: Any = Dataset.from_dict({**columns, "label": labels})
+        theirs = Dataset.from_dict({**columns, "score": labels / labels.max()})
+        trainer, loss = DseTrainer, losses.CosineSimilarityLoss
+        arguments = partial(DseTrainingArguments, max_length=128, distillation_alpha=0.0)
+    else:
+        queries, documents = (texts[:number] for texts in claims_of(args.data))
+        places = {text: row for row, text in enumerate(dict.fromkeys(documents))}
+        lists = {"documents": [[places[text]] for text in documents], "labels": [[1]] * len(queries)}
+        ours = make_rankings({"query": queries, **lists}, {"text": list(places)})
+        theirs = Dataset.from_dict({"anchor": queries, "positive": documents})
+        trainer, loss = RankingTrainer, losses.MultipleNegativesRankingLoss
+        arguments = partial(RankingTrainingArguments, max_length=128, num_candidates=2)
     for name, bf16 in (("", False), (", bfloat16", True)):
-        options: dict[str, Any] = {**shared, "bf16": bf16}
-        if kind == "pairs":
-            rows = Dataset.from_parquet(str(args.data / "stsb" / "train.parquet")).select(range(number))
-            columns = {side: rows[side][:] for side in ("sentence1", "sentence2")}
-            labels = np.array(rows["label"][:])
-            ours = Dataset.from_dict({**columns, "label": labels})
-            theirs: Any = Dataset.from_dict({**columns, "score": labels / labels.max()})
-            loss: Any = losses.CosineSimilarityLoss
-        else:
-            queries, documents = (texts[:number] for texts in claims_of(args.data))
-            places = {text: row for row, text in enumerate(dict.fromkeys(documents))}
-            ours = make_rankings(
-                {"query": queries, "documents": [[places[t]] for t in documents], "labels": [[1]] * len(queries)},
-                {"text": list(places)},
-            )
-            theirs = Dataset.from_dict({"anchor": queries, "positive": documents})
-            loss = losses.MultipleNegativesRankingLoss
-
-        model: Any = make_pair_model(student, num_labels=1, problem_type="regression")
-        if kind == "pairs":
-            arguments: Any = DseTrainingArguments(**options, max_length=128, distillation_alpha=0.0)
-            trainer: Any = DseTrainer(model, arguments, ours, None, tokenizer)
-        else:
-            arguments = RankingTrainingArguments(**options, max_length=128, num_candidates=2)
-            trainer = RankingTrainer(model, arguments, ours, None, tokenizer)
-        model = SentenceTransformer(saved, trust_remote_code=True, device="cpu")
-        theirs_args = TheirArguments(**options)
-        other = SentenceTransformerTrainer(model=model, args=theirs_args, train_dataset=theirs, loss=loss(model))
-        tasks[OURS + name], tasks[THEIRS + name] = trainer.train, other.train
+        model = make_pair_model(student, num_labels=1, problem_type="regression")
+        tasks[OURS + name] = trainer(model, arguments(**shared, bf16=bf16), ours, None, tokenizer).train
+        other = SentenceTransformer(saved, trust_remote_code=True, device="cpu")
+        options = TheirArguments(**shared, bf16=bf16)
+        tasks[THEIRS + name] = SentenceTransformerTrainer(
+            model=other, args=options, train_dataset=theirs, loss=loss(other)
+        ).train
     return number, tasks
 
 
@@ -197,8 +191,8 @@ def search(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
             "numpy": lambda: np.argpartition(queries @ vectors.T, -TOP_K, axis=1)[:, -TOP_K:],
             "faiss, flat": partial(index.search, queries, TOP_K),
         }
-    words = np.array([f"word{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}{n}" for n in range(20_000)])
-    texts = [" ".join(row) for row in rng.choice(words, (NUM_TEXTS, WORDS_OF_TEXT))]
+    words = [f"word{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}{n}" for n in range(20_000)]
+    texts = make_texts(words, NUM_TEXTS, WORDS_OF_TEXT, seed=0)
     queries = [" ".join(text.split()[:6]) for text in texts[:100]]
     ours, stemmer, theirs = Words(texts), Stemmer("english"), bm25s.BM25()
     theirs.index(bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False), show_progress=False)

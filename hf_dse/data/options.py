@@ -11,8 +11,9 @@ from hf_dse.common.options import HfArg, check_at_least
 
 GLUE = "nyu-mll/glue"
 EMBEDDED = "embedded"
-# Options of sentence pairs alone.
+# Options of sentence pairs alone, and of queries alone.
 PAIR_OPTIONS = ("task_name", "num_labels", "symmetric", "label_column", "sentence1_column", "sentence2_column")
+RANKING_OPTIONS = ("chunk_size", "relevance_threshold")
 # Tokens of a passage of a file.
 CHUNK_SIZE = 128
 
@@ -107,14 +108,24 @@ class DataArguments:
         check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)
 
 
+def check_pair_options(data_args: DataArguments) -> None:
+    """Raises a `ValueError` for an option of rankings."""
+    _refuse(data_args, RANKING_OPTIONS, "is for the search in a corpus, and the data are sentence pairs.")
+
+
 def check_ranking_options(data_args: DataArguments) -> None:
     """Raises a `ValueError` for an option of sentence pairs."""
-    for name in PAIR_OPTIONS:
+    reason = (
+        "is for sentence pairs, and the data are queries with candidates: leave it out. Their columns have fixed "
+        "names, such as `query`, `documents` and `labels`, or `label` for one document."
+    )
+    _refuse(data_args, PAIR_OPTIONS, reason)
+
+
+def _refuse(data_args: DataArguments, names: tuple[str, ...], reason: str) -> None:
+    for name in names:
         if (value := getattr(data_args, name)) != getattr(DataArguments, name):
-            raise ValueError(
-                f"{name}={value} is for sentence pairs, and the data are queries with candidates: leave it out. Their "
-                "columns have fixed names, such as `query`, `documents` and `labels`, or `label` for one document."
-            )
+            raise ValueError(f"{name}={value} {reason}")
 
 
 def check_threshold(threshold: float | None) -> None:

@@ -10,7 +10,15 @@ from typing import Any
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, concatenate_datasets
 from transformers.utils import logging
 
-from hf_dse.data.options import EMBEDDED, GLUE, PAIR_TASKS, DataArguments, PairTask, to_arguments
+from hf_dse.data.options import (
+    EMBEDDED,
+    GLUE,
+    PAIR_TASKS,
+    DataArguments,
+    PairTask,
+    check_pair_options,
+    to_arguments,
+)
 from hf_dse.data.rankings import is_ranking
 from hf_dse.data.report import Report, are_numbers, class_names, report_pairs
 from hf_dse.data.sources import find_sources, wanted_splits
@@ -30,13 +38,6 @@ from hf_dse.data.tables import (
 logger = logging.get_logger(__name__)
 
 TEXTS = ("sentence1", "sentence2")
-
-
-def check_pair_options(data_args: DataArguments) -> None:
-    """Raises a `ValueError` for an option of rankings."""
-    for name in ("chunk_size", "relevance_threshold"):
-        if (value := getattr(data_args, name)) is not None:
-            raise ValueError(f"{name}={value} is for the search in a corpus, and the data are sentence pairs.")
 
 
 def resolve_task(data_args: DataArguments) -> PairTask:

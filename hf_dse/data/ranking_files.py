@@ -45,7 +45,10 @@ TREC = ("query-id", "iteration", "corpus-id", "score")
 
 def options_of(data: Data, **options: Any) -> DataArguments:
     """How data are read, with the options that are not `None`; loaded data have these alone."""
-    return to_arguments(DataArguments() if isinstance(data, Dataset | Rankings) else data, **options)
+    data_args = to_arguments(DataArguments() if isinstance(data, Dataset | Rankings) else data, **options)
+    if isinstance(data, Rankings):
+        check_ranking_options(data_args)
+    return data_args
 
 
 def is_ranking_data(data_args: DataArguments) -> bool:

@@ -16,7 +16,7 @@ from transformers.utils import logging
 
 from hf_dse.common.loading import choose_device, choose_dtype, load_config, load_tokenizer, loading_options
 from hf_dse.convert.student import has_head, load_dse_model
-from hf_dse.data.options import PAIR_TASKS, PairTask, check_ranking_options
+from hf_dse.data.options import PAIR_TASKS, PairTask
 from hf_dse.data.pairs import resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import Rankings
@@ -121,7 +121,6 @@ def evaluate(
     data_args = options_of(data, **own)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     if isinstance(data, Rankings) or is_ranking_data(data_args):
-        check_ranking_options(data_args)
         rankings = to_rankings(data, split or "test", chunk_size)
         encoder = to_sentence_transformer(model, processing_class, max_length=max_length, **loading)
         judged = relevance(rankings)

@@ -481,7 +481,7 @@ class Index:
         """
         queries, names = rankings.queries["query"][:], rankings.document_ids
         is_own = rankings.corpus is self._corpus or rankings.corpus["text"][:] == self.texts
-        if len(names) != len(self) or not is_own:
+        if not is_own:
             raise ValueError(
                 f"The corpus of the rankings has {len(names)} texts, and the index {len(self)}, which are others or "
                 "in another order: pass its own."

@@ -139,7 +139,9 @@ def mine(
         raise ValueError(f"sampling={sampling!r}: it has to be one of {', '.join(SAMPLINGS)}.")
     if num_queries is not None and queries_from == "none":
         raise ValueError(f"num_queries={num_queries}: add `--queries_from {'|'.join(QUERY_KINDS)}`.")
-    if queries_from != "none":
+    if queries_from == "none":
+        rankings = to_rankings(data, split, chunk_size)
+    else:
         given = {"split": None if split == "train" else split}
         given |= {name: getattr(data, name, None) for name in ("max_train_samples", "max_eval_samples")}
         for name, value in given.items():
@@ -148,9 +150,6 @@ def mine(
                     f"{name}={value} is for queries that there are, and these are made of the documents: leave it "
                     "out. `num_queries` (`--num_queries`) says how many."
                 )
-    if queries_from == "none":
-        rankings = to_rankings(data, split, chunk_size)
-    else:
         documents, size = to_corpus(data, chunk_size)
     encoder = None if model is None else to_sentence_transformer(model, max_length=max_length, **loading)
     if encoder is not None:

@@ -13,8 +13,8 @@ from datasets import ClassLabel, Dataset
 from transformers.utils import logging
 
 from hf_dse.common.loading import loading_options
-from hf_dse.data.options import PairTask, check_ranking_options
-from hf_dse.data.pairs import check_pair_options, resolve_task, to_pairs
+from hf_dse.data.options import PairTask, check_pair_options
+from hf_dse.data.pairs import resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
 from hf_dse.data.report import are_numbers, check_line, check_order, class_names, class_order, known_scores
@@ -128,7 +128,6 @@ def score(
     weights_for(weights, len(teachers))
     models: list[Any] = [load_teacher(one, max_length=max_length, **loading) for one in teachers]
     if is_ranking:
-        check_ranking_options(data_args)
         rankings = to_rankings(data, split, data_args.chunk_size)
         rankings.check_unit()
         how: dict[str, Any] = {"weights": weights, "windows": windows, "bm25_weight": bm25_weight}
