@@ -6,7 +6,7 @@ and OpenVINO, with the same weights and texts, side by side in one process.
 
     python benchmarks/race.py DATA ENCODER [--model checkpoints/dse-minilm-l6] [--parts encode score train search]
 
-- encode: texts a second by a student. Graphs are made by `hf-dse export`.
+- encode: texts a second by a student.
 - score: pairs a second by a cross-encoder of ENCODER's size, whose head is random.
 - train: rows a second, with the same loss, batch size and precision; the student has softmax attention.
 - search: queries a second in 100,000 random vectors, or in as many texts of 20 random words.
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from cpu_race import LIMIT, LONGEST, load, make_graphs, read_texts
+from cpu_race import LIMIT, LONGEST, read_texts
 from datasets import Dataset
 from index import make_texts
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
@@ -60,6 +60,7 @@ from hf_dse.retrieval.sentence_transformer import embed
 
 OURS, THEIRS, THEIRS_BFLOAT16 = "hf-dse", "sentence-transformers", "sentence-transformers, bfloat16"
 OURS_FLOAT32 = "hf-dse, float32"
+BACKEND, BACKENDS = ", --backend ", ("onnx", "openvino")
 # How many texts of each kind.
 KINDS = {"sentences": 300, "abstracts": 40, "passages": 100, "2,000": 6, "8,000": 2}
 TOKENS_OF_PASSAGE = 128
@@ -88,9 +89,9 @@ def encode(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
         loaded = SentenceTransformer(args.model, trust_remote_code=True, model_kwargs={"dtype": dtype}, device="cpu")
         loaded.max_seq_length = longest
         tasks[name] = partial(loaded.encode, texts, show_progress_bar=False)
-    for runtime in ("ONNX float32", "OpenVINO bfloat16"):
-        run = load(f"ours: {runtime}", "abstracts" if longest == LIMIT else "8,000", args, tokenizer)
-        tasks[runtime] = partial(run, texts, 32 if longest == LIMIT else 4)
+    for backend in BACKENDS:
+        model = to_sentence_transformer(args.model, dtype="auto", max_length=longest, backend=backend)
+        tasks[OURS + BACKEND + backend] = partial(embed, model, texts, warn=False, show_progress=False)
     return len(texts), tasks
 
 
@@ -115,8 +116,9 @@ def score(args: argparse.Namespace, kind: str) -> tuple[int, Tasks]:
         AutoModelForSequenceClassification.from_pretrained(args.encoder, num_labels=1).save_pretrained(folder)
         AutoTokenizer.from_pretrained(args.encoder, model_max_length=LIMIT).save_pretrained(folder)
     texts, tasks = [[text] for text in second], {}
-    for name, dtype in ((OURS, "auto"), (OURS_FLOAT32, "float32")):
-        model = load_reranker(folder, dtype=dtype)
+    kinds = {OURS: {}, OURS_FLOAT32: {"dtype": "float32"}} | {OURS + BACKEND + of: {"backend": of} for of in BACKENDS}
+    for name, options in kinds.items():
+        model = load_reranker(folder, **options)
         tasks[name] = partial(rerank, model, first, texts, windows="first", show_progress=False)
     for name, dtype in ((THEIRS, "float32"), (THEIRS_BFLOAT16, "bfloat16")):
         loaded = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": dtype})
@@ -222,14 +224,12 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("encoder", help="A folder or Hub id.")
     parser.add_argument("--model", default=str(Path(__file__).parents[1] / "checkpoints" / "dse-minilm-l6"))
-    parser.add_argument("--folder", type=Path, default=Path("graphs"), help="For the graphs.")
+    parser.add_argument("--folder", type=Path, default=Path("race"), help="For the cross-encoder.")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     set_threads(args.threads)
     args.threads = torch.get_num_threads()
-    if "encode" in args.parts:
-        make_graphs(args)
     print(f"{describe_machine()}, {args.threads} threads, medians of {args.rounds} rounds\n")
     for part in args.parts:
         make, kinds = PARTS[part]

@@ -48,6 +48,10 @@ class LoadArguments:
         default="auto",
         help="Data type of the weights; auto: bfloat16 on a GPU or CPU that computes in it, otherwise float32.",
     )
+    backend: Literal["torch", "onnx", "openvino"] = HfArg(
+        default="torch",
+        help="What computes: torch; or openvino, or onnx in float32, on the CPU, by a graph that is made once.",
+    )
     device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
     max_length: int | None = HfArg(default=None, help="Tokens per text or pair. Default: as the model says.")
     batch_size: int = HfArg(default=32, help="Texts or pairs per batch; fewer if they are long.")

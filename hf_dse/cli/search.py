@@ -58,6 +58,7 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
 
     hf-dse search --model student/model --corpus docs --query 'How do planes fly?'
     """
+    from hf_dse.common.loading import LOADING
     from hf_dse.data.tables import to_json
     from hf_dse.retrieval.folder import search_corpus
     from hf_dse.retrieval.rerankers import load_reranker
@@ -65,7 +66,7 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
 
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     names = ("text_column", "top_k", "bm25_weight", "rerank_top", "rerank_weight", "chunk_size", "index_dir")
-    loading = {name: getattr(load_args, name) for name in ("trust_remote_code", "dtype", "device")}
+    loading = {name: getattr(load_args, name) for name in LOADING}
     results, shown = search_corpus(
         to_sentence_transformer(args.model_name_or_path, **load_args.loading),
         args.model_name_or_path,

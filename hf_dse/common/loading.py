@@ -25,7 +25,7 @@ logger = logging.get_logger(__name__)
 # How sentence-transformers reads texts with a checkpoint.
 LENGTHS = "sentence_bert_config.json"
 # Options of models that are loaded.
-LOADING = ("trust_remote_code", "dtype", "device")
+LOADING = ("trust_remote_code", "dtype", "device", "backend")
 # The folder of the model in the folder of a training.
 MODEL_FOLDER = "model"
 Name = str | os.PathLike

@@ -166,8 +166,8 @@ def assess(
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of models that are loaded. The `dtype` defaults to `"auto"`:
-            bfloat16 on a GPU or CPU that computes in it, otherwise float32.
+            `trust_remote_code`, `dtype`, `device` and `backend` of models that are loaded, see
+            [`to_sentence_transformer`]. The `dtype` defaults to `"auto"`.
 
     Returns:
         `Assessment`: `searches`, the metrics and costs of each by its name; `found`, what each found, with its

@@ -92,8 +92,8 @@ def evaluate(
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of a model that is loaded. The `dtype` defaults to `"auto"`:
-            bfloat16 on a GPU or CPU that computes in it, otherwise float32.
+            `trust_remote_code`, `dtype`, `device` and `backend` of a model that is loaded, see
+            [`to_sentence_transformer`]. The `dtype` defaults to `"auto"`.
 
     Returns:
         `dict[str, float]`: fractions of 1. For pairs the metrics of the logits, if the model has a head: `pearson` and
@@ -141,6 +141,8 @@ def load_for_pairs(
     name = fspath(name_or_path)
     if load_config(name, trust_remote_code=loading.get("trust_remote_code", False)).model_type != "dse":
         return to_sentence_transformer(name, dtype=dtype, **loading), None
+    if loading.get("backend", "torch") != "torch":
+        raise ValueError(f"backend={loading['backend']!r}: the head for pairs of {name} is computed by torch.")
     device = choose_device(loading.get("device"))
     model: Any = load_dse_model(name, dtype=choose_dtype(dtype, device))
     return model.to(device), load_tokenizer(name)

@@ -35,6 +35,7 @@ from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.retrieval.blend import blend
 from hf_dse.retrieval.bm25 import Words, drop_words, has_bm25, import_bm25, number_groups
+from hf_dse.retrieval.graph import dtype_of, graph_of
 from hf_dse.retrieval.options import RERANK_WEIGHT, RERANKED, check_reranking
 from hf_dse.retrieval.rerankers import Reranker, load_reranker, rerank
 from hf_dse.retrieval.search import nearest
@@ -572,7 +573,8 @@ class Index:
             drop_words(path, Words(self.passages, self.document_of, path))
         write_atomically(path / TEXTS, partial(pyarrow.parquet.write_table, table))
         settings = {"chunk_size": self.chunk_size, "made_by": hashlib.sha256(self._settings).hexdigest()}
-        settings["dtype"] = str(self.model.dtype).removeprefix("torch.")
+        graph = graph_of(self.model)
+        settings |= {"dtype": dtype_of(self.model), "backend": "torch" if graph is None else graph.backend}
         write_atomically(path / INDEX, lambda file: file.write(json.dumps(settings).encode()))
 
     @classmethod
@@ -584,7 +586,8 @@ class Index:
             folder (`str` or `Path`):
                 The folder.
             model (`SentenceTransformer`, `PreTrainedModel` or `str`):
-                The model that made the vectors, loaded in their data type if it is a name. Another one is an error.
+                The model that made the vectors, loaded with their backend and data type if it is a name. Another one
+                is an error.
             options (*optional*):
                 `processing_class`, `max_length`, `batch_size` and `show_progress` of an [`Index`].
         """
@@ -595,12 +598,13 @@ class Index:
         with pyarrow.parquet.ParquetFile(path / TEXTS) as file:
             columns = file.read().to_pydict()
         if isinstance(model, str | PathLike):
-            model = to_sentence_transformer(model, dtype=settings["dtype"])
+            model = to_sentence_transformer(model, dtype=settings["dtype"], backend=settings["backend"])
         index = cls(model, [], chunk_size=settings["chunk_size"], cache_dir=folder, **options)
         if hashlib.sha256(index._settings).hexdigest() != settings["made_by"]:
             raise ValueError(
-                f"{folder} was made by another model, or with another prompt, length or data type of the weights "
-                f"({settings['dtype']}) than given: pass the same, or make the index anew with `Index(...).save`."
+                f"{folder} was made by another model, or with another prompt, length, backend or data type "
+                f"({settings['backend']}, {settings['dtype']}) than given: pass the same, or make the index anew with "
+                "`Index(...).save`."
             )
         index.update(columns["text"], ids=columns.get("id"), groups=columns["group"])
         return index

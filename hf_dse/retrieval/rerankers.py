@@ -16,7 +16,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import to_path
-from hf_dse.common.loading import choose_device, choose_dtype, import_extra, load_config, reading, source_of
+from hf_dse.common.loading import import_extra, load_config, reading, source_of
 from hf_dse.data.options import PairTask
 from hf_dse.data.tokenization import (
     add_mask,
@@ -26,6 +26,7 @@ from hf_dse.data.tokenization import (
     token_lengths,
     warn_of_texts,
 )
+from hf_dse.retrieval.graph import choose_runtime, compute_by, dtype_of
 from hf_dse.retrieval.sentence_transformer import fingerprint_of, prompt_of, with_shared_weights
 
 
@@ -62,6 +63,7 @@ def load_reranker(
     trust_remote_code: bool = False,
     dtype: str | torch.dtype = "auto",
     device: str | torch.device | None = None,
+    backend: str = "torch",
     max_length: int | None = None,
 ) -> "CrossEncoder":
     """
@@ -83,6 +85,8 @@ def load_reranker(
             otherwise float32.
         device (`str` or `torch.device`, *optional*):
             Device to run on. Defaults to that of a loaded model, otherwise to an accelerator if available.
+        backend (`str`, *optional*, defaults to `"torch"`):
+            What computes a model that is loaded here, as [`to_sentence_transformer`] takes it.
         max_length (`int`, *optional*):
             Maximum number of tokens per pair. Defaults to the model's own limit.
 
@@ -98,7 +102,7 @@ def load_reranker(
     ```
     """
     if isinstance(name_or_model, str | PathLike):
-        model = _load(str(name_or_model), trust_remote_code, dtype, choose_device(device))
+        model = _load(str(name_or_model), trust_remote_code, dtype, device, backend)
     elif not hasattr(name_or_model, "predict"):
         raise TypeError(
             f"The reranker is a {type(name_or_model).__name__}, and has to be a `CrossEncoder` of "
@@ -118,14 +122,15 @@ def load_reranker(
     return model
 
 
-def _load(name: str, trust_remote_code: bool, dtype: str | torch.dtype, device: torch.device) -> "CrossEncoder":
+def _load(name: str, trust_remote_code: bool, dtype: Any, device: Any, backend: str) -> "CrossEncoder":
+    chosen, kind = choose_runtime(backend, dtype, device)
     (library,) = import_extra("st", "sentence_transformers")
     load_config(name, trust_remote_code=trust_remote_code)
     source = source_of(name, trust_remote_code=trust_remote_code)
     repository = source.pop("pretrained_model_name_or_path")
     with reading(name):
-        loading: dict[str, Any] = {"dtype": choose_dtype(dtype, device), "use_safetensors": True}
-        model = library.CrossEncoder(repository, device=str(device), model_kwargs=loading, **source)
+        loading: dict[str, Any] = {"dtype": kind if backend == "torch" else "float32", "use_safetensors": True}
+        model = library.CrossEncoder(repository, device=str(chosen), model_kwargs=loading, **source)
         # On the meta device no weights are read: sentence-transformers does not say which ones are missing.
         options: dict[str, Any] = {"use_safetensors": True, "device_map": "meta", "output_loading_info": True}
         _, info = type(model.transformers_model).from_pretrained(repository, **source, **options)
@@ -137,6 +142,7 @@ def _load(name: str, trust_remote_code: bool, dtype: str | torch.dtype, device: 
             f"{name} is not a trained cross-encoder: the checkpoint lacks {', '.join(missing)}, and scores would be "
             "random. Train the head first, with `CrossEncoderTrainer` of sentence-transformers, or name another model."
         )
+    compute_by(model.eval(), backend, kind)
     return model
 
 
@@ -144,7 +150,7 @@ def _check_padding(model: "CrossEncoder") -> None:
     """Makes the scores independent of the batch, by padding on the right if needed, or raises a `ValueError`."""
     alone = torch.cat([raw_logits(model, [pair]) for pair in PROBES])
     # Rounding.
-    tolerance = (0.01 if next(model.parameters()).dtype == torch.float32 else 0.05) * alone.abs().max()
+    tolerance = (0.01 if dtype_of(model) == "float32" else 0.05) * alone.abs().max()
     given = model.tokenizer.padding_side
     for side in (given, "right"):
         model.tokenizer.padding_side = side

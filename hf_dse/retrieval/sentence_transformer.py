@@ -17,12 +17,13 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.loading import choose_device, choose_dtype, import_extra, load_config, reading, source_of
+from hf_dse.common.loading import import_extra, load_config, reading, source_of
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.common.settings import DOCUMENT_PROMPTS, has_source, settings_of, warn_of_mean
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import check_texts, is_filled
 from hf_dse.data.tokenization import TOKENS_PER_TEXT, add_mask, check_max_length, warn_of_texts
+from hf_dse.retrieval.graph import choose_runtime, compute_by, graph_of
 
 
 if TYPE_CHECKING:
@@ -37,23 +38,26 @@ def load_sentence_transformer(
     trust_remote_code: bool = False,
     dtype: str | torch.dtype = "float32",
     device: str | torch.device | None = None,
+    backend: str = "torch",
 ) -> "SentenceTransformer":
     """Loads a folder or a Hub id (`user/name@commit`)."""
+    chosen, kind = choose_runtime(backend, dtype, device)
     (library,) = import_extra("st", "sentence_transformers")
     source = source_of(name_or_path, trust_remote_code=trust_remote_code)
     name = source.pop("pretrained_model_name_or_path")
     config = load_config(name_or_path, trust_remote_code=trust_remote_code)
-    kind = next(iter(config.architectures or []), "")
-    if kind.endswith("ForSequenceClassification") and config.model_type != "dse":
+    architecture = next(iter(config.architectures or []), "")
+    if architecture.endswith("ForSequenceClassification") and config.model_type != "dse":
         raise ValueError(
-            f"{name_or_path} is a {kind}, which scores pairs of texts and has no embeddings: pass an encoder, and "
-            "this model as the reranker (`--rerank`) or teacher."
+            f"{name_or_path} is a {architecture}, which scores pairs of texts and has no embeddings: pass an "
+            "encoder, and this model as the reranker (`--rerank`) or teacher."
         )
-    chosen = choose_device(device)
-    loading = {"dtype": choose_dtype(dtype, chosen), "use_safetensors": True}
+    loading = {"dtype": kind if backend == "torch" else "float32", "use_safetensors": True}
     with reading(name_or_path):
         model = library.SentenceTransformer(name, device=str(chosen), model_kwargs=loading, **source)
-    return with_right_padding(model).eval()
+    model = with_right_padding(model).eval()
+    compute_by(model, backend, kind)
+    return model
 
 
 def to_sentence_transformer(
@@ -78,8 +82,10 @@ def to_sentence_transformer(
         max_length (`int`, *optional*):
             Maximum number of tokens of a text. Defaults to the lengths of the model or its tokenizer.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of a model that is loaded. The `dtype` defaults to `"float32"`;
-            `"auto"` is bfloat16 on a GPU or CPU that computes in it, otherwise float32.
+            `trust_remote_code`, `dtype`, `device` and `backend` of a model that is loaded. The `dtype` defaults to
+            `"float32"`; `"auto"` is bfloat16 on a GPU or CPU that computes in it, otherwise float32. The `backend` is
+            `"torch"`, or `"onnx"` (in float32) or `"openvino"`, which compute on the CPU by a graph of the model that
+            is made once and kept in the cache of Hugging Face.
 
     Example:
 
@@ -273,6 +279,8 @@ def similarity_of(model: "SentenceTransformer") -> str:
 def fingerprint_of(model: "SentenceTransformer | CrossEncoder") -> str:
     """A SHA-256 of a model's weights, configuration, tokenizer, template, modules and dimensions, without prompts."""
     settings = [getattr(model, "truncate_dim", None), model.tokenizer.chat_template]
+    if (graph := graph_of(model)) is not None:
+        settings.append(str(graph))
     digest = hashlib.sha256(json.dumps(settings).encode())
     transformer: Any = model.transformers_model
     digest.update(fingerprint(transformer, model.tokenizer).encode())

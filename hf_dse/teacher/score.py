@@ -92,8 +92,8 @@ def score(
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of teachers that are loaded. The `dtype` defaults to `"auto"`:
-            bfloat16 on a GPU or CPU that computes in it, otherwise float32.
+            `trust_remote_code`, `dtype`, `device` and `backend` of teachers that are loaded, see
+            [`to_sentence_transformer`]. The `dtype` defaults to `"auto"`.
 
     Returns:
         `datasets.Dataset` or [`Rankings`]: the data with their scores.
