@@ -37,7 +37,8 @@ FOLDER, CHECKSUMS = "words-", "checksums.json"
 
 # Runs of these scripts; C#, C++ and their kin; words as Unicode defines them (https://unicode.org/reports/tr29), by
 # `\b` with the flag w, which keep the separators of numbers; and symbols, such as emoji.
-WORDS = rf"(?wV1){UNSPACED}|(?<!\w)\p{{L}}(?:#|\+\+)(?!\w)|\w.*?\b|\p{{So}}"
+# Compiled, because for each text the library would look at the flags again.
+WORDS = regex.compile(rf"(?wV1){UNSPACED}|(?<!\w)\p{{L}}(?:#|\+\+)(?!\w)|\w.*?\b|\p{{So}}")
 # Between the parts of a name: separators, and changes of case as in `getUserById` and `HTMLParser`, but not in mRNA or
 # behind two letters at the beginning, as in `toString`.
 BETWEEN_PARTS = (
@@ -91,7 +92,7 @@ def split_words(text: str) -> list[str]:
         text = unicodedata.normalize("NFKC", text).translate(_LETTERS)
         # Unicode joins Korean to the letters beside.
         text = regex.sub(UNSPACED, r" \g<0> ", text)
-    words = list(chain.from_iterable(map(_forms, regex.findall(WORDS, text))))
+    words = list(chain.from_iterable(map(_forms, WORDS.findall(text))))
     characters = dict.fromkeys(word for word in words if len(word) == 1 and word.isascii())
     return [word for word in words if word not in characters] + [*characters]
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import math
+import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -622,8 +623,8 @@ class Index:
     def _read_entries(self, cache: Cache, keys: Iterable[bytes]) -> Iterator[tuple[bytes, Entry]]:
         stored, width = self._stored(keys), self.model.get_embedding_dimension()
         for key, value in cache.read(stored):
-            size = int(np.frombuffer(value, "<i8", count=1)[0])
-            ends = np.frombuffer(value, "<i8", count=size, offset=8).tolist()
+            (size,) = struct.unpack_from("<q", value)
+            ends = list(struct.unpack_from(f"<{size}q", value, 8))
             vectors = np.frombuffer(value, "<f4", offset=8 + 8 * size)
             yield stored[key], (ends, vectors.reshape(size, width))
 
