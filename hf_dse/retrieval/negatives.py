@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# The constant of reciprocal rank fusion (Cormack et al., 2009).
-FUSION_CONSTANT = 60
 # Passages of a relevant document, of which a teacher may choose the positive.
 PASSAGES_PER_POSITIVE = 4
 
@@ -65,8 +63,7 @@ def mine(
     both find.
 
     Never mined are the candidates that a query has already, the positives of another query with the same text, the
-    query itself, and their copies up to case, white space and punctuation. Both searches are merged by reciprocal rank
-    fusion.
+    query itself, and their copies up to case, white space and punctuation.
 
     Args:
         data ([`Rankings`], [`DataArguments`] or `str`):
@@ -76,7 +73,8 @@ def mine(
             The encoder to search with, or its folder or Hub id: by the cosine of embeddings, with its prompts for
             queries and documents.
         bm25 (`bool`, *optional*, defaults to `False`):
-            Whether to search with BM25, instead of the encoder or in addition to it.
+            Whether to search with BM25, instead of the encoder or beside it, with the weight of a search: that which
+            was fitted for the model and is kept in its folder, or 0.3.
         split (`str`, *optional*, defaults to `"train"`):
             The split of named data.
         queries_from (`str`, *optional*, defaults to `"none"`):
@@ -109,8 +107,8 @@ def mine(
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of an encoder that is loaded. The `dtype` defaults to `"auto"`:
-            bfloat16 on a GPU or CPU that computes in it, otherwise float32.
+            `trust_remote_code`, `dtype`, `device` and `backend` of an encoder that is loaded, see
+            [`to_sentence_transformer`]. The `dtype` defaults to `"auto"`.
 
     Returns:
         [`Rankings`]: the same queries and corpus. The known candidates come first, unchanged, then the mined ones by
@@ -172,14 +170,14 @@ def mine(
     barred = _barred_texts(rankings, text_of, pd.Index(texts))
     # Barred texts may take the first ranks.
     depth = range_max + max(map(len, barred))
-    searches = [] if encoder is None else [index.find(queries, depth, vectors=asked)[1]]
-    searches += [index.find(queries, depth, by_words=True)[1]] if bm25 else []
+    # With both as a search has them.
+    weight = (index.bm25_weight or BM25_WEIGHT) if bm25 and encoder is not None else 0.0
+    _, positions = index.find(queries, depth, weight, by_words=encoder is None, vectors=asked)
     margin = -1.0 if relative_margin is None else relative_margin
     mined: list[list[int]] = []
-    for number, (positives, taboo, *found) in enumerate(zip(rankings.positives(), barred, *searches, strict=True)):
-        lists = [ranked[: range_max + len(taboo)].tolist() for ranked in found]
-        ranked = _fuse([[text for text in ranked if text >= 0 and text not in taboo] for ranked in lists])
-        pool = np.array(ranked[:range_max], dtype=np.int64)
+    for number, (positives, taboo, found) in enumerate(zip(rankings.positives(), barred, positions, strict=True)):
+        free = [text for text in found.tolist() if text >= 0 and text not in taboo]
+        pool = np.array(free[:range_max], dtype=np.int64)
         known = [text for text in text_of[positives] if text >= 0]
         if asked is not None and vectors is not None and known and margin >= 0:
             lowest = float((vectors[known] @ asked[number]).min())
@@ -269,12 +267,3 @@ def _barred_texts(rankings: Rankings, text_of: np.ndarray, texts: pd.Index) -> l
         barred[key].update(*(texts_of[documents[row]] for row in rows))
     own = (set().union(*(texts_of[documents[row]] for row in rows)) for rows in rankings.queries["documents"])
     return [barred[key].union(texts) for key, texts in zip(keys, own, strict=True)]
-
-
-def _fuse(lists: list[list[int]]) -> list[int]:
-    """Merges ranked lists: the best has the largest sum of the reciprocals of its ranks."""
-    sums: dict[int, float] = {}
-    for ranked in lists:
-        for rank, text in enumerate(ranked, start=1):
-            sums[text] = sums.get(text, 0.0) + 1 / (FUSION_CONSTANT + rank)
-    return lists[0] if len(lists) == 1 else sorted(sums, key=lambda text: (-sums[text], text))

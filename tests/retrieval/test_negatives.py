@@ -6,7 +6,6 @@ import copy
 import json
 import math
 import re
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -64,18 +63,18 @@ def mine_slowly(rankings, similarities, words, last, margin):
         barred = {texts[row] for row in rankings.queries["documents"][number]}
         barred |= {texts[row] for other, rows in enumerate(positives) if queries[other] == query for row in rows}
         barred.add(query if query in texts else "")
-        searches = [] if similarities is None else [dict(zip(range(len(texts)), similarities[number], strict=True))]
+        values = {} if similarities is None else {row: similarities[number][row] for row in distinct}
         if words:
             index = Bm25Index([rankings.corpus["text"][row] for row in distinct])
             scores = index.scores(index.words([rankings.queries["query"][number]])[0])
-            searches.append({row: value for row, value in zip(distinct, scores, strict=True) if value > 0})
-        fused = Counter()
-        for values in searches:
-            ranked = sorted(set(values) & set(distinct), key=lambda row: (-values[row], row))
-            # A search finds no more than it needs.
-            free = [row for row in ranked[: last + len(barred)] if texts[row] not in barred]
-            fused.update({row: 1 / (60 + rank) for rank, row in enumerate(free, start=1)})
-        pool = sorted(fused, key=lambda row: (-fused[row], row))[:last]
+            # Beside the cosine 0.3 times the share of the best; alone only what shares a word.
+            for row, score in zip(distinct, scores, strict=True):
+                if similarities is not None:
+                    values[row] += np.float32(0.3 * score / (max(scores) or 1))
+                elif score > 0:
+                    values[row] = score
+        free = [row for row in values if texts[row] not in barred]
+        pool = sorted(free, key=lambda row: (-values[row], row))[:last]
         own = [row for row in positives[number] if texts[row]]
         if similarities is not None and margin is not None and own:
             lowest = min(similarities[number][texts.index(texts[row])] for row in own)
