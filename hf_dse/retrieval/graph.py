@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 # What computes a model, and the packages that it needs.
-RUNTIMES = {"torch": (), "onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", "onnxscript", "openvino")}
+EXPORTER = ("transformers.exporters", "onnx", "onnxscript")
+RUNTIMES = {"torch": (), "onnx": (*EXPORTER, "onnxruntime"), "openvino": (*EXPORTER, "openvino")}
 # The outputs of a model that sentence-transformers reads.
 OUTPUTS = ("last_hidden_state", "pooler_output", "logits")
 # An ONNX file holds at most 2 GB. Larger weights are written to a file beside it.
