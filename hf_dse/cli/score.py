@@ -59,7 +59,9 @@ class MineArguments:
     encoder_name_or_path: str | None = HfArg(
         default=None, help="Encoder to search with: a Hub id or a folder. Optional with `--bm25`."
     )
-    bm25: bool = HfArg(default=False, help="Search with BM25; with an encoder, both ranks count.")
+    bm25: bool = HfArg(
+        default=False, help="Search with BM25; with an encoder, by the sum of both, as `hf-dse search`."
+    )
     split: str = HfArg(default="train", help="Split of the queries.")
     queries_from: str = HfArg(
         default="none",
@@ -92,7 +94,11 @@ def mine(args: MineArguments, load_args: LoadArguments, data_args: DataArguments
     from hf_dse.retrieval import negatives
 
     output = output_path(args.output_file, OUTPUT_ENDINGS)
-    options: dict[str, Any] = {**vars(args), **vars(load_args), "chunk_size": data_args.chunk_size}
+    loading = vars(load_args)
+    if args.encoder_name_or_path is None:
+        # What was not given does not count, and what was given is refused.
+        loading = {name: value for name, value in loading.items() if value != getattr(LoadArguments(), name)}
+    options: dict[str, Any] = {**vars(args), **loading, "chunk_size": data_args.chunk_size}
     options["cache_dir"] = args.cache_dir or output.parent / ".hf-dse-mining"
     del options["output_file"]
     mined = negatives.mine(data_args, options.pop("encoder_name_or_path"), **options)

@@ -115,6 +115,25 @@ def reading(name_or_path: Name) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def same_start() -> Iterator[None]:
+    """Weights that a checkpoint lacks, such as a pooler that nothing reads, get the same values in each load."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
+
+
+def check_named(option: str, *models: Any) -> None:
+    """Raises a `TypeError` for an option of loading where no model is named."""
+    if not any(isinstance(model, str | os.PathLike) for model in models):
+        raise TypeError(f"`{option}` is for a model that is named, to load it, and none is named: leave it out.")
+
+
+def named(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of loading for a model that is named, and none for one that is loaded."""
+    return dict(options) if isinstance(model, str | os.PathLike) else {}
+
+
 def load_config(name_or_path: Name, *, trust_remote_code: bool = False) -> PreTrainedConfig:
     """`AutoConfig.from_pretrained` with errors that name the checkpoint."""
     name = split_revision(name_or_path)[0]
@@ -177,14 +196,15 @@ def load_encoder(auto_class: Any, name_or_path: Name, **options: Any) -> Any:
     return model
 
 
-def loading_options(function: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def loading_options(function: str, options: Mapping[str, Any], *models: Any) -> dict[str, Any]:
     """
-    The options of loading a model whose vectors or scores are only ranked and learned, by default in the fastest data
-    type. A `TypeError` for any other option, also where a model is loaded already.
+    The options of loading models whose vectors or scores are only ranked and learned, by default in the fastest data
+    type. A `TypeError` for any other option, and where no model is named.
     """
     for name in options:
         if name not in LOADING:
             raise TypeError(f"{function}() has no option {name!r}; those of loading are {', '.join(LOADING)}.")
+        check_named(name, *models)
     return {"dtype": "auto", **options}
 
 

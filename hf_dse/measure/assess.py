@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers.utils import logging
 
-from hf_dse.common.loading import loading_options
+from hf_dse.common.loading import loading_options, named
 from hf_dse.common.options import check_at_least
 from hf_dse.data.options import DataArguments
 from hf_dse.data.ranking_files import choose_split, load_rankings, to_arguments, to_rankings
@@ -188,7 +188,7 @@ def assess(
     1.0
     ```
     """
-    loading = loading_options("assess", loading)
+    loading = loading_options("assess", loading, model, reranker, *compare_with)
     reading = {"reranker_max_length": reranker_max_length, "windows": None if windows == "first" else windows}
     check_reranking(reranker, rerank_top=rerank_top, rerank_weight=rerank_weight, **reading)
     rerank_top = RERANK_TOP if rerank_top is None else rerank_top
@@ -208,7 +208,7 @@ def assess(
     models: dict[str, SentenceTransformer] = {}
     for given in (model, *compare_with):
         name = fspath(given) if isinstance(given, str | PathLike) else f"model {len(models) + 1}"
-        models[name] = to_sentence_transformer(given, **loading)
+        models[name] = to_sentence_transformer(given, **named(given, loading))
     limit = max_length or min(
         filter(None, (length_of(loaded, "document") for loaded in models.values())), default=None
     )
@@ -217,7 +217,7 @@ def assess(
             # A query is as long as in a search.
             limit_length(loaded, limit, queries=max_length is not None)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    cross_encoder = None if reranker is None else load_reranker(reranker, **loading)
+    cross_encoder = None if reranker is None else load_reranker(reranker, **named(reranker, loading))
     # Whole texts too, where passages are searched.
     sizes = [0] if rankings.has_passages else list(dict.fromkeys((0, rankings.chunk_size or 0)))
     indexes: dict[Any, Any] = {}

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.loading import choose_device, choose_dtype, load_config, load_tokenizer, loading_options
+from hf_dse.common.loading import choose_device, choose_dtype, load_config, load_tokenizer, loading_options, named
 from hf_dse.convert.student import has_head, load_dse_model
 from hf_dse.data.options import PAIR_TASKS, PairTask
 from hf_dse.data.pairs import resolve_task, to_pairs
@@ -116,13 +116,13 @@ def evaluate(
     ['cosine_pearson', 'cosine_spearman']
     ```
     """
-    loading = loading_options("evaluate", loading)
+    loading = loading_options("evaluate", loading, model)
     own = {"task_name": task_name, "num_labels": num_labels, "symmetric": symmetric, "chunk_size": chunk_size}
     data_args = options_of(data, **own)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     if isinstance(data, Rankings) or is_ranking_data(data_args):
         rankings = to_rankings(data, split or "test", chunk_size)
-        encoder = to_sentence_transformer(model, processing_class, max_length=max_length, **loading)
+        encoder = to_sentence_transformer(model, processing_class, max_length=max_length, **named(model, loading))
         judged = relevance(rankings)
         run = Index.of(encoder, rankings, **options).run(rankings)
         return {"num_queries": len(judged), **measure_run(run, judged, level=level_of(rankings))}

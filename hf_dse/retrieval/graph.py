@@ -38,7 +38,7 @@ OUTPUTS = ("last_hidden_state", "pooler_output", "logits")
 MOST_BYTES_INSIDE = 2**31 - 2**24
 
 # Texts on which a graph has to agree with its model, up to longer than the windows of most.
-PROBES = ["a", "The cat sleeps.", " ".join(f"{number} cats sleep," for number in range(200))]
+PROBES = ["a", "The cat sleeps.", " ".join(f"{number} cats sleep," for number in range(80))]
 # The norm of their difference, as a part of that of the output.
 MOST_ROUNDING = {"float32": 1e-3, "bfloat16": 0.05}
 
@@ -72,8 +72,10 @@ def choose_runtime(
 class Graph:
     """The forward pass of a model in another runtime. Copies of the model share it, also in several threads."""
 
-    def __init__(self, path: Path, backend: str, dtype: str):
-        self.backend, self.dtype = backend, dtype
+    def __init__(self, path: Path, backend: str, dtype: str, model: PreTrainedModel | None = None):
+        self.path, self.backend, self.dtype = path, backend, dtype
+        self._weights = [] if model is None else [weight for weight in model.parameters() if not weight.is_inference()]
+        self._versions = [weight._version for weight in self._weights]
         self._lock = threading.Lock()
         # Many threads that wait for each other are slow, so there are as many as torch has.
         threads = torch.get_num_threads()
@@ -96,12 +98,18 @@ class Graph:
             self._run = lambda batch: {port.any_name: values for port, values in compiled(batch).items()}
 
     def __call__(self, **inputs: Any) -> dict[str, torch.Tensor]:
+        if [weight._version for weight in self._weights] != self._versions:
+            raise RuntimeError("The weights of the model have changed since its graph was made: load it anew.")
         with self._lock:
             found = self._run({name: inputs[name].numpy() for name in self.inputs})
         return {name: torch.from_numpy(values) for name, values in found.items()}
 
     def __deepcopy__(self, memo: Any) -> "Graph":
         return self
+
+    def __reduce__(self) -> Any:
+        # Other processes read the file.
+        return Graph, (self.path, self.backend, self.dtype)
 
     def __str__(self) -> str:
         return f"{self.backend}, {self.dtype}"
@@ -121,40 +129,61 @@ def dtype_of(model: Any) -> str:
 
 def compute_by(model: "SentenceTransformer | CrossEncoder", backend: str, dtype: str | torch.dtype) -> None:
     """
-    Lets a backend compute a loaded model in a data type. Its graph is made once and kept in the cache of Hugging Face.
-    Raises a `ValueError` if no graph can be made of the model, or if its outputs are others.
+    Lets a backend compute a loaded model in a data type. Its graph is made once and kept in the cache of Hugging Face,
+    and made anew if it is damaged. Raises a `ValueError` if no graph can be made of the model, or if its outputs are
+    others.
     """
     if backend == "torch":
         return
     transformer: Any = model.transformers_model
-    tokenizer = model.tokenizer
-    folder = cached_assets_path("hf-dse", "graphs", fingerprint(transformer, tokenizer)[:16])
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = cached_assets_path("hf-dse", "graphs", fingerprint(transformer, model.tokenizer)[:16])
     path = folder / "onnx" / "model.onnx"
-    # Another process may be making it.
-    with FileLock(folder / LOCK_FILE):
-        if not path.exists():
+
+    def load() -> Graph | None:
+        try:
+            graph = Graph(path, backend, str(dtype), transformer)
+            return graph if _agrees(transformer, model.tokenizer, graph) else None
+        # Each runtime has its own errors of damaged files.
+        except Exception as error:
+            logger.warning(f"{path} cannot be read: {str(error).splitlines()[0]}")
+            return None
+
+    graph = load() if path.exists() else None
+    if graph is None:
+        # Another process may be making it.
+        with FileLock(folder / LOCK_FILE):
             logger.info(f"Making a graph of the model for {backend}, once: {path}")
-            try:
-                program = make_graph(transformer, tokenizer).program
-            except Exception as error:
-                raise ValueError(
-                    f"No graph can be made of this {type(transformer).__name__} ({error}): use the backend torch."
-                ) from error
-            outputs = program.graph.outputs
-            outputs[:] = [output for output in outputs if output.name in OUTPUTS]
-            new = folder / "new"
-            shutil.rmtree(new, ignore_errors=True)
-            with writing(path):
-                save_graph(program, new / path.name)
-                new.rename(path.parent)
-    graph = Graph(path, backend, str(dtype))
-    _check(transformer, tokenizer, graph)
+            _write(transformer, model.tokenizer, path)
+            graph = load()
+    if graph is None:
+        raise ValueError(
+            f"The graph of this {type(transformer).__name__} gives other values by {backend} than the model: use the "
+            "backend torch."
+        )
     transformer.forward = graph
 
 
+def _write(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
+    try:
+        program = make_graph(model, tokenizer).program
+    except Exception as error:
+        raise ValueError(
+            f"No graph can be made of this {type(model).__name__} ({str(error).splitlines()[0]}): use the backend "
+            "torch."
+        ) from error
+    outputs = program.graph.outputs
+    outputs[:] = [output for output in outputs if output.name in OUTPUTS]
+    new = path.parents[1] / "new"
+    for folder in (new, path.parent):
+        shutil.rmtree(folder, ignore_errors=True)
+    with writing(path):
+        save_graph(program, new / path.name)
+        new.rename(path.parent)
+
+
 @torch.inference_mode()
-def _check(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, graph: Graph) -> None:
+def _agrees(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, graph: Graph) -> bool:
+    """Whether a graph gives the outputs of the model."""
     length = max_tokens(model, tokenizer)
     options: dict[str, Any] = {"truncation": length is not None, "max_length": length, "return_token_type_ids": True}
     batch = tokenizer(PROBES, padding=True, return_tensors="pt", return_attention_mask=True, **options)
@@ -166,10 +195,9 @@ def _check(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, graph: Gr
             real = batch["attention_mask"].bool()
             values, wanted = values[real], wanted[real]
         if not (values - wanted).norm() <= MOST_ROUNDING[graph.dtype] * wanted.norm():
-            raise ValueError(
-                f"The graph of this {type(model).__name__} gives another {name} by {graph.backend} than the model: "
-                "use the backend torch."
-            )
+            logger.warning(f"The {name} of the graph is another by {graph.backend}.")
+            return False
+    return True
 
 
 def make_graph(model: Any, tokenizer: PreTrainedTokenizerBase) -> Any:

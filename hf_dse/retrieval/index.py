@@ -27,6 +27,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.cache import Cache, open_cache
 from hf_dse.common.files import LOCK_FILE, to_path, write_atomically
+from hf_dse.common.loading import named
 from hf_dse.common.options import check_at_least
 from hf_dse.common.provenance import acting_adapters
 from hf_dse.common.settings import settings_of
@@ -150,7 +151,8 @@ class Index:
         self.model: Any = None
         self.chunk_size = chunk_size
         if model is not None:
-            self.model = to_sentence_transformer(model, processing_class, max_length=max_length, dtype="auto")
+            fastest = named(model, {"dtype": "auto"})
+            self.model = to_sentence_transformer(model, processing_class, max_length=max_length, **fastest)
             self.similarity = similarity_of(self.model)
             self._weights = _versions(self.model)
             self._title_room = title_room(self.model, chunk_size)

@@ -16,7 +16,7 @@ import pandas as pd
 from datasets import Dataset, Features
 from transformers.utils import logging
 
-from hf_dse.common.loading import loading_options
+from hf_dse.common.loading import loading_options, named
 from hf_dse.data.options import DataArguments
 from hf_dse.data.passages import title_of, with_titles
 from hf_dse.data.ranking_files import to_corpus, to_rankings
@@ -126,9 +126,11 @@ def mine(
     ([0, 1], [1.0, 0.0])
     ```
     """
-    loading = loading_options("mine", loading)
+    loading = loading_options("mine", loading, model)
     if model is None and not bm25:
         raise ValueError("There is nothing to search with: pass a model, bm25=True (`--bm25`), or both.")
+    if model is None and max_length is not None:
+        raise ValueError(f"max_length={max_length} is what a model reads, and there is none: leave it out.")
     if bm25:
         import_bm25()
     if not 1 <= num_negatives <= range_max:
@@ -149,7 +151,7 @@ def mine(
                     "out. `num_queries` (`--num_queries`) says how many."
                 )
         documents, size = to_corpus(data, chunk_size)
-    encoder = None if model is None else to_sentence_transformer(model, max_length=max_length, **loading)
+    encoder = None if model is None else to_sentence_transformer(model, max_length=max_length, **named(model, loading))
     if encoder is not None:
         # Also for models that are made for dot products.
         encoder.similarity_fn_name = "cosine"

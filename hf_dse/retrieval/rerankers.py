@@ -16,7 +16,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import to_path
-from hf_dse.common.loading import import_extra, load_config, reading, source_of
+from hf_dse.common.loading import check_named, import_extra, load_config, reading, same_start, source_of
 from hf_dse.data.options import PairTask
 from hf_dse.data.tokenization import (
     add_mask,
@@ -109,6 +109,9 @@ def load_reranker(
             "sentence-transformers: save the model and its tokenizer to a folder, and pass the folder."
         )
     else:
+        given = {"trust_remote_code": trust_remote_code, "dtype": dtype != "auto", "backend": backend != "torch"}
+        for name in filter(given.get, given):
+            check_named(name, name_or_model)
         # The caller's model stays as it is.
         is_moved = device is not None and torch.device(device) != name_or_model.device
         model = copy.deepcopy(name_or_model).to(device) if is_moved else with_shared_weights(name_or_model)
@@ -128,7 +131,7 @@ def _load(name: str, trust_remote_code: bool, dtype: Any, device: Any, backend: 
     load_config(name, trust_remote_code=trust_remote_code)
     source = source_of(name, trust_remote_code=trust_remote_code)
     repository = source.pop("pretrained_model_name_or_path")
-    with reading(name):
+    with reading(name), same_start():
         loading: dict[str, Any] = {"dtype": kind if backend == "torch" else "float32", "use_safetensors": True}
         model = library.CrossEncoder(repository, device=str(chosen), model_kwargs=loading, **source)
         # On the meta device no weights are read: sentence-transformers does not say which ones are missing.

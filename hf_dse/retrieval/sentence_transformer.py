@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.loading import import_extra, load_config, reading, source_of
+from hf_dse.common.loading import check_named, import_extra, load_config, reading, same_start, source_of
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.common.settings import DOCUMENT_PROMPTS, has_source, settings_of, warn_of_mean
 from hf_dse.data.passages import split_text
@@ -53,7 +53,7 @@ def load_sentence_transformer(
             "encoder, and this model as the reranker (`--rerank`) or teacher."
         )
     loading = {"dtype": kind if backend == "torch" else "float32", "use_safetensors": True}
-    with reading(name_or_path):
+    with reading(name_or_path), same_start():
         model = library.SentenceTransformer(name, device=str(chosen), model_kwargs=loading, **source)
     model = with_right_padding(model).eval()
     compute_by(model, backend, kind)
@@ -99,9 +99,14 @@ def to_sentence_transformer(
     (2, 384)
     ```
     """
+    is_loaded = isinstance(model, PreTrainedModel) or hasattr(model, "get_base_model")
+    if processing_class is not None and not is_loaded:
+        raise TypeError(f"`processing_class` is for a `PreTrainedModel`, and the model is a {type(model).__name__}.")
+    for option in loading:
+        check_named(option, model)
     if isinstance(model, str | PathLike):
         encoder = load_sentence_transformer(model, **loading)
-    elif isinstance(model, PreTrainedModel) or hasattr(model, "get_base_model"):
+    elif is_loaded:
         encoder = _of_encoder(model, processing_class, max_length)
     elif not hasattr(model, "encode_query") or model.transformers_model is None:
         raise TypeError(

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically
-from hf_dse.common.loading import MODEL_FOLDER, computes_bfloat16, load_tokenizer
+from hf_dse.common.loading import MODEL_FOLDER, check_named, computes_bfloat16, load_tokenizer, named
 from hf_dse.common.provenance import describe_machine
 from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import listed, load_student
@@ -116,11 +116,13 @@ class Stage:
     def load_teachers(self) -> list[Any]:
         """The teachers whose scores the student learns."""
         options = {"trust_remote_code": self.args.trust_remote_code, "dtype": self.args.teacher_dtype}
-        # A loaded bi-encoder stays where it is.
+        if options["dtype"] != "auto":
+            check_named("teacher_dtype", *self.teachers)
         placed = {"device": self.training_args.device}
+        # A loaded bi-encoder stays where it is.
+        places = [placed if isinstance(one, str) or not is_bi_encoder(one) else {} for one in self.teachers]
         return [
-            load_teacher(one, **({} if is_bi_encoder(one) and not isinstance(one, str) else options | placed))
-            for one in self.teachers
+            load_teacher(one, **named(one, options), **place) for one, place in zip(self.teachers, places, strict=True)
         ]
 
     def make_once(self, make: Callable[[], Split]) -> Split:

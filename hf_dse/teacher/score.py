@@ -12,7 +12,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset
 from transformers.utils import logging
 
-from hf_dse.common.loading import loading_options
+from hf_dse.common.loading import loading_options, named
 from hf_dse.data.options import PairTask, check_pair_options
 from hf_dse.data.pairs import resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
@@ -115,7 +115,8 @@ def score(
     [0.77, 0.95]
     ```
     """
-    loading = loading_options("score", loading)
+    teachers: Any = teacher if isinstance(teacher, list | tuple) else [teacher]
+    loading = loading_options("score", loading, *teachers)
     data_args = options_of(data, task_name=task_name, symmetric=symmetric)
     is_ranking = isinstance(data, Rankings) or is_ranking_data(data_args)
     if not is_ranking:
@@ -123,10 +124,9 @@ def score(
     if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
     options: dict[str, Any] = {"batch_size": batch_size, "cache_dir": cache_dir, "show_progress": show_progress}
-    teachers: Any = teacher if isinstance(teacher, list | tuple) else [teacher]
     # Before hours of scoring.
     weights_for(weights, len(teachers))
-    models: list[Any] = [load_teacher(one, max_length=max_length, **loading) for one in teachers]
+    models: list[Any] = [load_teacher(one, max_length=max_length, **named(one, loading)) for one in teachers]
     if is_ranking:
         rankings = to_rankings(data, split, data_args.chunk_size)
         rankings.check_unit()

@@ -137,7 +137,7 @@ def test_bfloat16_is_chosen_where_the_cpu_computes_in_it(
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: not one_dnn)
     assert Index.load(encoder / "index", encoder).model.dtype == index.model.dtype == chosen
     if expected == "bfloat16":
-        with pytest.raises(ValueError, match=r"another prompt, length or data type of the weights \(bfloat16\)"):
+        with pytest.raises(ValueError, match=r"another prompt, length, backend or data type \(torch, bfloat16\)"):
             Index.load(encoder / "index", exact)
     # What is found is the same, but for rounding.
     hits, same = (one.search(["the cat"])[0] for one in (index, Index(exact, index.texts)))

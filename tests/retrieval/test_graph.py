@@ -3,6 +3,7 @@
 """Models that ONNX Runtime or OpenVINO computes: the values of PyTorch, kept apart, and what they refuse."""
 
 import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from transformers import BertForSequenceClassification, ModernBertConfig, ModernBertModel
 
 from hf_dse import DseModel, Index, evaluate, export, load_reranker, score, to_sentence_transformer
-from hf_dse.retrieval.graph import graph_of
+from hf_dse.retrieval.graph import graph_of, make_graph
 from hf_dse.retrieval.rerankers import rerank
 from hf_dse.retrieval.sentence_transformer import embed, fingerprint_of
 from hf_dse_cli import main
@@ -112,15 +113,48 @@ def test_a_command_computes_by_a_graph(encoder, graphs, tmp_path, capsys):
     assert list(graphs.rglob("*.onnx"))
 
 
-def test_a_graph_that_gives_other_values_is_refused(encoder, graphs):
+def test_a_damaged_graph_is_made_anew(encoder, graphs, warnings):
+    expected = embed(to_sentence_transformer(encoder), TEXTS, **QUIET)
     to_sentence_transformer(encoder, backend="onnx")
     (path,) = graphs.rglob("*.onnx")
-    graph = onnx.load(path)
+    whole, graph = path.read_bytes(), onnx.load(path)
     weight = max(graph.graph.initializer, key=lambda tensor: len(tensor.raw_data))
     weight.raw_data = bytes(len(weight.raw_data))
-    onnx.save(graph, path)
-    with pytest.raises(ValueError, match="gives another last_hidden_state by onnx than the model"):
+    damages = [("openvino", whole[:1000], "cannot be read"), ("onnx", graph.SerializeToString(), "is another by onnx")]
+    for backend, damaged, message in damages:
+        path.write_bytes(damaged)
+        vectors = embed(to_sentence_transformer(encoder, backend=backend), TEXTS, **QUIET)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+        assert message in warnings.pop()
+
+
+def test_a_graph_that_gives_other_values_is_refused(encoder, graphs, monkeypatch):
+    def other(model, tokenizer):
+        changed = copy.deepcopy(model)
+        torch.nn.init.normal_(changed.get_input_embeddings().weight)
+        return make_graph(changed, tokenizer)
+
+    monkeypatch.setattr("hf_dse.retrieval.graph.make_graph", other)
+    with pytest.raises(ValueError, match="The graph of this BertModel gives other values by onnx than the model"):
         to_sentence_transformer(encoder, backend="onnx")
+
+
+def test_a_graph_that_is_there_needs_no_lock_and_is_read_by_other_processes(encoder, graphs, monkeypatch):
+    expected = embed(to_sentence_transformer(encoder, backend="onnx"), TEXTS, **QUIET)
+    # As in a folder that is only read.
+    monkeypatch.setattr("hf_dse.retrieval.graph.FileLock", None)
+    model = pickle.loads(pickle.dumps(to_sentence_transformer(encoder, backend="onnx")))
+    assert graph_of(model).backend == "onnx"
+    np.testing.assert_array_equal(embed(model, TEXTS, **QUIET), expected)
+
+
+def test_a_model_that_has_learned_is_not_computed_by_its_old_graph(encoder, graphs):
+    model = to_sentence_transformer(encoder, backend="onnx")
+    model.transformers_model.load_state_dict(
+        {name: tensor * 1.5 for name, tensor in model.transformers_model.state_dict().items()}
+    )
+    with pytest.raises(RuntimeError, match="weights of the model have changed since its graph was made"):
+        model.encode(TEXTS)
 
 
 def test_a_failure_leaves_no_half_graph(encoder, graphs, monkeypatch):

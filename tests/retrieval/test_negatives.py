@@ -227,7 +227,7 @@ def test_data_and_models_by_name(save_encoder, tmp_path):
     (tmp_path / "corpus.txt").write_text("\n".join(f"The {word} is in the old house. It is red." for word in WORDS))
     name = save_encoder()
     data = DataArguments(train_file=str(tmp_path / "train.jsonl"), corpus_file=str(tmp_path / "corpus.txt"))
-    options = {"num_negatives": 2, "relative_margin": -1, "device": "cpu", "show_progress": False}
+    options = {"num_negatives": 2, "relative_margin": -1, "show_progress": False}
     mined = mine(data, name, **options)
     again = mine(load_rankings(data)["train"], load_sentence_transformer(str(name), device="cpu"), **options)
     assert mined.queries[:] == again.queries[:] and len(mined.queries["documents"][0]) == 4
@@ -339,6 +339,7 @@ def test_what_cannot_be_mined_is_named(encoder):
     made = {"queries_from": "headings"}
     for message, passed, options in (
         ("There is nothing to search with: pass a model, bm25=True", (rankings,), {}),
+        ("max_length=8 is what a model reads, and there is none", (rankings,), {"bm25": True, "max_length": 8}),
         ("num_queries=3: add `--queries_from headings", (rankings, encoder), {"num_queries": 3}),
         ("split=test is for queries that there are", (rankings.corpus, encoder), {**made, "split": "test"}),
         ("max_train_samples=1 is for", (DataArguments(corpus_file="corpus", max_train_samples=1), encoder), made),

@@ -8,12 +8,24 @@ import json
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
+from safetensors.torch import load_file, save_file
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models
 from transformers import BertForSequenceClassification, BertModel
 
-from hf_dse import convert_encoder, search, to_sentence_transformer
+from hf_dse import (
+    Index,
+    assess,
+    convert_encoder,
+    evaluate,
+    load_reranker,
+    make_rankings,
+    mine,
+    score,
+    search,
+    to_sentence_transformer,
+)
 from hf_dse.retrieval.sentence_transformer import (
     embed,
     fingerprint_of,
@@ -123,3 +135,40 @@ def test_a_static_model_is_refused(tmp_path):
             read(str(tmp_path / "static"))
     with pytest.raises(TypeError, match="has to be a `SentenceTransformer` with a transformer"):
         search(static, ["cat"], TEXTS)
+
+
+def test_a_checkpoint_without_its_unused_pooler_is_the_same_at_each_load(save_encoder, tmp_path):
+    folder = save_encoder()
+    weights = load_file(folder / "model.safetensors")
+    rest = {name: tensor for name, tensor in weights.items() if not name.startswith("pooler.")}
+    assert len(rest) < len(weights)
+    save_file(rest, folder / "model.safetensors", {"format": "pt"})
+    torch.manual_seed(7)
+    first, drawn = load(folder), torch.rand(1)
+    assert fingerprint_of(first) == fingerprint_of(load(folder))
+    torch.manual_seed(7)
+    # The generator of the caller is left as it was.
+    assert torch.rand(1) == drawn
+    Index(str(folder), TEXTS, show_progress=False).save(tmp_path / "index")
+    assert len(Index.load(tmp_path / "index", str(folder), show_progress=False)) == len(TEXTS)
+
+
+def test_options_of_loading_are_refused_for_a_loaded_model(save_encoder, save_bert, tmp_path):
+    model = load(save_encoder())
+    reranker = CrossEncoder(str(save_bert(tmp_path / "ce", BertForSequenceClassification, num_labels=1)), device="cpu")
+    rankings = make_rankings({"query": ["the cat"], "documents": [[0]], "labels": [[1]]}, {"text": TEXTS})
+    for option in ({"backend": "onnx"}, {"dtype": "bfloat16"}, {"trust_remote_code": True}):
+        message = f"`{next(iter(option))}` is for a model that is named, to load it, and none is named"
+        for call in (
+            lambda **how: to_sentence_transformer(model, **how),
+            lambda **how: load_reranker(reranker, **how),
+            lambda **how: score(reranker, rankings, **how),
+            lambda **how: mine(rankings, model, **how),
+            lambda **how: mine(rankings, bm25=True, **how),
+            lambda **how: evaluate(model, rankings, **how),
+            lambda **how: assess(model, rankings, reranker=reranker, **how),
+        ):
+            with pytest.raises(TypeError, match=message):
+                call(**option)
+    with pytest.raises(TypeError, match="`processing_class` is for a `PreTrainedModel`"):
+        to_sentence_transformer(model, model.tokenizer)

@@ -125,7 +125,7 @@ def test_scores_that_teach_nothing_are_not_written(run, save_teacher, tmp_path):
 
 def test_data_and_teachers_by_name(save_teacher, tmp_path):
     name = save_teacher()
-    quiet = {"device": "cpu", "show_progress": False}
+    quiet = {"show_progress": False}
     # Pairs of a file, and loaded ones, keep their columns.
     file = write(tmp_path / "pairs" / "validation.jsonl", [{**row, "id": 3} for row in PAIRS])
     found = score(name, tmp_path / "pairs", split="validation", task_name="stsb", **quiet)
