@@ -140,6 +140,8 @@ def compute_by(model: "SentenceTransformer | CrossEncoder", backend: str, dtype:
     path = folder / "onnx" / "model.onnx"
 
     def load() -> Graph | None:
+        if not path.exists():
+            return None
         try:
             graph = Graph(path, backend, str(dtype), transformer)
             return graph if _agrees(transformer, model.tokenizer, graph) else None
@@ -148,13 +150,15 @@ def compute_by(model: "SentenceTransformer | CrossEncoder", backend: str, dtype:
             logger.warning(f"{path} cannot be read: {str(error).splitlines()[0]}")
             return None
 
-    graph = load() if path.exists() else None
+    graph = load()
     if graph is None:
-        # Another process may be making it.
         with FileLock(folder / LOCK_FILE):
-            logger.info(f"Making a graph of the model for {backend}, once: {path}")
-            _write(transformer, model.tokenizer, path)
+            # Another process may have made it meanwhile.
             graph = load()
+            if graph is None:
+                logger.info(f"Making a graph of the model for {backend}, once: {path}")
+                _write(transformer, model.tokenizer, path)
+                graph = load()
     if graph is None:
         raise ValueError(
             f"The graph of this {type(transformer).__name__} gives other values by {backend} than the model: use the "
