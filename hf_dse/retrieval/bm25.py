@@ -173,6 +173,8 @@ def join_tokens(tokens: Any, groups: np.ndarray) -> Any:
     # A word of one character counts once in a document too.
     characters = {number for word, number in tokens.vocab.items() if len(word) == 1 and word.isascii()}
     for number, row in enumerate(joined):
+        if characters.isdisjoint(row):
+            continue
         once = dict.fromkeys(word for word in row if word in characters)
         joined[number] = [word for word in row if word not in characters] + [*once]
     return tokens._replace(ids=joined)
