@@ -6,12 +6,15 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
+from transformers.utils import logging
 
+
+logger = logging.get_logger(__name__)
 
 # The Trainer does not push files whose names begin with an underscore.
 LOCK_FILE = "_lock"
@@ -44,6 +47,16 @@ def locked(folder: Path, name: Path | None = None) -> Iterator[None]:
     finally:
         (folder / LOCK_FILE).unlink(missing_ok=True)
         lock.release()
+
+
+def wait_for_lock(folder: Path) -> AbstractContextManager:
+    """Keeps out other processes that make what is in a folder, and waits for one that does."""
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        return lock.acquire(blocking=False)
+    except Timeout:
+        logger.info(f"Another process makes {folder}: waiting for it.")
+        return lock.acquire()
 
 
 @contextmanager

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from filelock import FileLock
 from huggingface_hub import cached_assets_path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.files import LOCK_FILE, writing
+from hf_dse.common.files import wait_for_lock, writing
 from hf_dse.common.loading import choose_device, choose_dtype, import_extra
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tokenization import count_token_types, max_tokens
@@ -152,7 +151,7 @@ def compute_by(model: "SentenceTransformer | CrossEncoder", backend: str, dtype:
 
     graph = load()
     if graph is None:
-        with FileLock(folder / LOCK_FILE):
+        with wait_for_lock(folder):
             # Another process may have made it meanwhile.
             graph = load()
             if graph is None:

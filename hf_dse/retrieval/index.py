@@ -9,11 +9,10 @@ import math
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import cached_property, partial
 from itertools import accumulate, islice
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +20,11 @@ import pyarrow
 import pyarrow.parquet
 import torch
 from datasets import Dataset
-from filelock import FileLock, Timeout
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.common.cache import Cache, open_cache
-from hf_dse.common.files import LOCK_FILE, to_path, write_atomically
+from hf_dse.common.files import to_path, wait_for_lock, write_atomically
 from hf_dse.common.loading import named
 from hf_dse.common.options import check_at_least
 from hf_dse.common.provenance import acting_adapters
@@ -312,7 +310,7 @@ class Index:
                 cache = stack.enter_context(open_cache(self.folder / VECTORS))
                 take(self._read_entries(cache, list(missing)))
                 if missing:
-                    stack.enter_context(_wait_for(self.folder))
+                    stack.enter_context(wait_for_lock(self.folder))
                     # Another process may have embedded them meanwhile.
                     take(self._read_entries(cache, list(missing)))
             new = [rows[key][0] for key in missing]
@@ -684,16 +682,6 @@ def kept_weight(model: "SentenceTransformer") -> float:
     """The weight of BM25 beside the cosine that the folder of a model has kept; 0 without one, or without BM25."""
     kept = settings_of(model.transformers_model).bm25_weight
     return kept if kept and has_bm25() and similarity_of(model) == "cosine" else 0.0
-
-
-def _wait_for(folder: Path) -> AbstractContextManager:
-    """Keeps out other processes that make the same index, and waits for one that does."""
-    lock = FileLock(folder / LOCK_FILE)
-    try:
-        return lock.acquire(blocking=False)
-    except Timeout:
-        logger.info(f"Another process makes {folder}: waiting for it.")
-        return lock.acquire()
 
 
 def _versions(model: Any) -> list:

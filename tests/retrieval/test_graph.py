@@ -142,7 +142,7 @@ def test_a_graph_that_gives_other_values_is_refused(encoder, graphs, monkeypatch
 def test_a_graph_that_is_there_needs_no_lock_and_is_read_by_other_processes(encoder, graphs, monkeypatch):
     expected = embed(to_sentence_transformer(encoder, backend="onnx"), TEXTS, **QUIET)
     # As in a folder that is only read.
-    monkeypatch.setattr("hf_dse.retrieval.graph.FileLock", None)
+    monkeypatch.setattr("hf_dse.retrieval.graph.wait_for_lock", None)
     model = pickle.loads(pickle.dumps(to_sentence_transformer(encoder, backend="onnx")))
     assert graph_of(model).backend == "onnx"
     np.testing.assert_array_equal(embed(model, TEXTS, **QUIET), expected)
