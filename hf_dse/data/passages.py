@@ -26,6 +26,8 @@ BREAKS = (
 )
 
 MARKDOWN = MarkdownIt("commonmark").disable("inline")
+# A heading of CommonMark has one of them: `#`, or a line of `=` or `-` below it.
+HEADING_MARK = re.compile(r"[#=-](?:(?<=#)|\s*$)", re.MULTILINE)
 # Where the title of a text is looked for, in characters.
 TITLE_WITHIN = 2000
 FIRST_LINE = re.compile(r"^(.*\w.*)$", re.MULTILINE)
@@ -111,7 +113,7 @@ def _find_ends(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
 def _find_breaks(text: str) -> list[tuple[np.ndarray, float]]:
     """Returns the places of headings, and of each kind of [`BREAKS`]."""
     lines = [0, *(match.end() for match in re.finditer("\n", text))]
-    headings = [token.map for token in parse_markdown(text, MARKDOWN) if token.type == "heading_open" and token.map]
+    headings = [token.map for token in parse_headings(text) if token.type == "heading_open" and token.map]
     # Several lines above a rule are seldom a heading.
     starts = [lines[first] for first, end in headings if end - first <= 2]
     found = [([match.end() for match in re.finditer(kind, text)], least) for kind, least in BREAKS]
@@ -126,10 +128,15 @@ def parse_markdown(text: str, parser: MarkdownIt) -> list[Token]:
     return parser.parse(text.replace("\r", " "))
 
 
+def parse_headings(text: str) -> list[Token]:
+    """The tokens of a text that may have headings; none of others, because parsing takes most of the time."""
+    return parse_markdown(text, MARKDOWN) if HEADING_MARK.search(text) else []
+
+
 def title_of(text: str, room: int) -> str:
     """Returns the first heading of a text, or else its first line; nothing if it has not fewer bytes than `room`."""
-    tokens = parse_markdown(text[:TITLE_WITHIN], MARKDOWN)
-    headings = (after.content for token, after in pairwise(tokens) if token.type == "heading_open")
+    tokens = pairwise(parse_headings(text[:TITLE_WITHIN]))
+    headings = (after.content for token, after in tokens if token.type == "heading_open")
     first = FIRST_LINE.search(text)
     found = next(headings, "").split("\n")[-1].strip() or (first[1].strip() if first else "")
     return found if len(found.encode(errors="replace")) < room else ""

@@ -11,7 +11,7 @@ from datasets import Dataset
 from markdown_it import MarkdownIt
 from transformers.utils import logging
 
-from hf_dse.data.passages import MARKDOWN, parse_markdown
+from hf_dse.data.passages import parse_headings, parse_markdown
 from hf_dse.data.rankings import Rankings, make_corpus, make_rankings
 from hf_dse.retrieval.options import QUERY_KINDS
 
@@ -126,7 +126,7 @@ def find_headings(text: str) -> Iterator[tuple[int, int, str]]:
     """Yields the first line, the line after the last, and the words of headings with text below them."""
     lines = text.split("\n")
     marked = _as_markdown(lines)
-    for token, inner in pairwise(parse_markdown("\n".join(marked), MARKDOWN)):
+    for token, inner in pairwise(parse_headings("\n".join(marked))):
         if token.type != "heading_open" or token.level or not token.map or "\n" in inner.content:
             continue
         first, end = token.map

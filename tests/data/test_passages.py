@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import ByT5Tokenizer
 
-from hf_dse.data.passages import line_of, split_text, title_of, with_titles
+from hf_dse.data.passages import MARKDOWN, line_of, parse_headings, parse_markdown, split_text, title_of, with_titles
 
 
 @pytest.fixture(params=["bert", "roberta"], scope="module")
@@ -117,6 +117,19 @@ def test_underlined_headings_stay_with_their_text(bert_tokenizer):
 )
 def test_titles(text, title):
     assert title_of(text, 20) == title
+
+
+MARKS = [*"#=- >`+*\n\r\t\v\f\u2028\u00a0a", "1. ", "\n\n", "==\n"]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(text=st.lists(st.sampled_from(MARKS), max_size=14).map("".join))
+def test_no_heading_is_missed_without_parsing(text):
+    found, headings = (
+        [(token.map, token.tag) for token in tokens if token.type == "heading_open"]
+        for tokens in (parse_headings(text), parse_markdown(text, MARKDOWN))
+    )
+    assert found == headings
 
 
 def test_passages_are_read_after_the_title():
