@@ -7,8 +7,9 @@ import json
 import shutil
 import unicodedata
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache, partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import chain, pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ import pandas as pd
 import regex
 from transformers.utils import logging
 
+from hf_dse.common.cache import open_cache
 from hf_dse.common.files import write_atomically, writing
 from hf_dse.common.loading import import_extra
 from hf_dse.retrieval.sentence_transformer import list_texts
@@ -32,8 +34,8 @@ UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1a20-\u1aaf\u3005-\u3007\u3040-\u312f\u31a0-\u31bf\u3400-\u9fff"
     "\ua000-\ua48f\ua980-\ua9ff\uaa60-\uaadf\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
-# Kept words, and the file that tells whether they are complete.
-FOLDER, CHECKSUMS = "words-", "checksums.json"
+# The index of kept words, the file that tells whether it is complete, and the words of each text.
+FOLDER, CHECKSUMS, STEMS = "words-", "checksums.json", "words.sqlite"
 
 # Runs of these scripts; C#, C++ and their kin; words as Unicode defines them (https://unicode.org/reports/tr29), by
 # `\b` with the flag w, which keep the separators of numbers; and symbols, such as emoji.
@@ -145,15 +147,24 @@ class Bm25Index:
         """The numbers of the words of each query that occur in the corpus."""
         if not self.has_words:
             return [[] for _ in list_texts(queries)]
-        return [self.index.get_tokens_ids(found) for found in tokenize_words(queries, return_ids=False)]
+        return [self.index.get_tokens_ids(found) for found in _stems(queries)]
 
     def scores(self, words: list[int]) -> np.ndarray:
         """The scores (float32) of all texts for the words of a query."""
         return self.index.get_scores_from_ids(words) if words else np.zeros(self.num_texts, np.float32)
 
 
-def tokenize_words(texts: Sequence[str], **options: Any) -> Any:
-    """The stems of the words of texts, without stop words, as bm25s takes them."""
+def tokenize_words(texts: Sequence[str], folder: Path | None = None) -> Any:
+    """The stems of texts as numbers, as bm25s takes them. `folder` keeps those of each text, which cost most."""
+    bm25s, _ = import_bm25()
+    vocabulary: dict[str, int] = {}
+    rows = _stems(texts) if folder is None else _kept_stems(texts, folder)
+    ids = [[vocabulary.setdefault(stem, len(vocabulary)) for stem in row] for row in rows]
+    return bm25s.tokenization.Tokenized(ids, vocabulary)
+
+
+def _stems(texts: Sequence[str]) -> list[list[str]]:
+    """The stems of the words of texts, without stop words."""
     bm25s, stemmer = import_bm25()
     return bm25s.tokenize(
         [" ".join(split_words(text)) for text in list_texts(texts)],
@@ -161,8 +172,33 @@ def tokenize_words(texts: Sequence[str], **options: Any) -> Any:
         stopwords=[*bm25s.stopwords.STOPWORDS_EN, *STOP_WORDS],
         stemmer=stemmer.Stemmer("english"),
         show_progress=False,
-        **options,
+        return_ids=False,
     )
+
+
+def _kept_stems(texts: Sequence[str], folder: Path) -> Iterable[list[str]]:
+    """The same, from a folder, to which those of new texts are added."""
+    keys = _keys(texts)
+    with open_cache(folder / STEMS) as cache:
+        kept = dict(cache.read(set(keys)))
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in kept}
+        # A line break, because an entry is never empty.
+        made = {key: f"{' '.join(row)}\n".encode() for key, row in zip(new, _stems([*new.values()]), strict=True)}
+        cache.write(made)
+    kept |= made
+    return (kept[key].decode().split() for key in keys)
+
+
+def _keys(texts: Sequence[str]) -> list[bytes]:
+    """The names under which a folder keeps the words of texts."""
+    return [hashlib.sha256(_made_by() + text.encode(errors="surrogatepass")).digest() for text in texts]
+
+
+@cache
+def _made_by() -> bytes:
+    """What says which words a text has: this file, and its packages."""
+    packages = "".join(version(name) for name in ("bm25s", "PyStemmer", "regex"))
+    return hashlib.sha256(Path(__file__).read_bytes() + packages.encode()).digest()
 
 
 def join_tokens(tokens: Any, groups: np.ndarray) -> Any:
@@ -181,8 +217,8 @@ def join_tokens(tokens: Any, groups: np.ndarray) -> Any:
 
 
 def _digest(texts: list[str]) -> str:
-    """What kept words were made of: the texts, and this file, which says what words are."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
+    """What an index of words is made of."""
+    digest = hashlib.sha256(_made_by())
     for text in texts:
         digest.update(f"{len(text)} {text}".encode(errors="surrogatepass"))
     return digest.hexdigest()[:32]
@@ -229,10 +265,15 @@ class Words:
         self, passages: Sequence[str], groups: Sequence | np.ndarray | None = None, folder: Path | None = None
     ):
         self.groups = np.arange(len(passages)) if groups is None else number_groups(groups)
-        tokenize = cache(partial(tokenize_words, passages))
+        self.passages = passages
+        tokenize = cache(partial(tokenize_words, passages, folder))
         self.indexes = [Bm25Index(passages, folder, tokenize)]
-        if self.groups.max() + 1 < len(passages):
-            documents = pd.Series(list(passages), dtype=object).groupby(self.groups).agg(" ".join).tolist()
+        num_documents = self.groups.max() + 1
+        if num_documents < len(passages):
+            parts: list[list[str]] = [[] for _ in range(num_documents)]
+            for passage, group in zip(passages, self.groups, strict=True):
+                parts[group].append(passage)
+            documents = [" ".join(of) for of in parts]
             self.indexes.append(Bm25Index(documents, folder, lambda: join_tokens(tokenize(), self.groups)))
 
     def scores(self, queries: Sequence[str], weight: float = 1.0) -> Callable[[slice], np.ndarray]:
@@ -264,6 +305,9 @@ def drop_words(folder: Path, words: Words) -> None:
     """Deletes the words that a folder keeps of other texts."""
     for other in set(folder.glob(f"{FOLDER}*")) - {index.folder for index in words.indexes}:
         shutil.rmtree(other, ignore_errors=True)
+    if (folder / STEMS).is_file():
+        with open_cache(folder / STEMS) as kept:
+            kept.drop_others(_keys(words.passages))
 
 
 def number_groups(groups: Sequence | np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 """BM25: against its formula, words of other scripts and normal forms, and weights beside the cosine."""
 
 import math
+import sqlite3
 import unicodedata
 from collections import Counter
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_dse import Index
+from hf_dse.retrieval import bm25
 from hf_dse.retrieval.bm25 import Bm25Index, Words, drop_words, number_groups, split_words
 
 
@@ -247,6 +249,38 @@ def test_kept_words_are_those_of_their_texts(tmp_path):
     assert nothing.words(["cat"]) == [[]] and len(list(tmp_path.iterdir())) == 2
     drop_words(tmp_path, Words(texts, folder=tmp_path))
     assert list(tmp_path.iterdir()) == [first.folder]
+
+
+def test_a_text_is_split_into_words_once(tmp_path, monkeypatch, warnings):
+    """In passages and documents; of changed texts the new ones, of other code all, and of damaged entries these."""
+    counted = []
+    monkeypatch.setattr(bm25, "split_words", lambda text: counted.append(text) or split_words(text))
+
+    def same_as_anew(texts, groups):
+        kept, anew = Words(texts, groups, tmp_path), Words(texts, groups)
+        queries = ["cat", "the sun x dogs"]
+        np.testing.assert_array_equal(*(words.scores(queries)(slice(0, 2)) for words in (kept, anew)))
+        return kept
+
+    same_as_anew(["a cat", "the", "x = 1 x", "a cat"], [0, 0, 1, 1])
+    counted.clear()
+    kept = Words(["the", "the sun", "a cat", "x = 1 x"], [0, 1, 1, 0], tmp_path)
+    assert counted == ["the sun"]
+    same_as_anew(["the", "the sun", "a cat", "x = 1 x"], [0, 1, 1, 0])
+    same_as_anew(["the sun"], None)
+    drop_words(tmp_path, kept)
+    counted.clear()
+    Words(["x = 1 x", "the", "dog"], None, tmp_path)
+    assert counted == ["dog"]
+    with sqlite3.connect(tmp_path / "words.sqlite") as connection:
+        connection.execute("UPDATE entries SET value = substr(value, 2)")
+    connection.close()
+    same_as_anew(["dog", "x = 1 x"], None)
+    assert warnings == [f"{tmp_path / 'words.sqlite'}: 2 entries are damaged, and are made anew."]
+    counted.clear()
+    monkeypatch.setattr(bm25, "_made_by", lambda: b"other code")
+    Words(["dog", "the"], None, tmp_path)
+    assert counted == ["dog", "the"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "not JSON", "a list", "missing"])
