@@ -132,16 +132,21 @@ class Bm25Index:
         if not texts:
             raise ValueError("There are no texts to search in.")
         self.num_texts = len(texts)
-        kept = self.folder = None if folder is None else folder / f"{FOLDER}{_digest(texts)}"
-        self.index: Any = None if kept is None else _read_words(bm25s, kept)
+        self.name = f"{FOLDER}{_digest(texts)}"
+        self.index: Any = None if folder is None else _read_words(bm25s, folder / self.name)
         if self.index is None:
             tokens = tokenize_words(texts) if tokenize is None else tokenize()
             self.index = bm25s.BM25()
             if tokens.vocab:
                 self.index.index(tokens, show_progress=False)
-                if kept is not None:
-                    _write_words(self.index, kept)
         self.has_words = bool(getattr(self.index, "vocab_dict", None))
+        if folder is not None:
+            self.save(folder)
+
+    def save(self, folder: Path) -> None:
+        """Keeps the words in a folder. A corpus without words has none to keep."""
+        if self.has_words and not (folder / self.name / CHECKSUMS).is_file():
+            _write_words(self.index, folder / self.name)
 
     def words(self, queries: Sequence[str]) -> list[list[int]]:
         """The numbers of the words of each query that occur in the corpus."""
@@ -235,11 +240,11 @@ def _read_words(bm25s: Any, folder: Path) -> Any:
     except (OSError, ValueError):
         pass
     logger.warning(f"{folder}: the kept words are damaged, and are made anew.")
+    (folder / CHECKSUMS).unlink(missing_ok=True)
     return None
 
 
 def _write_words(index: Any, folder: Path) -> None:
-    (folder / CHECKSUMS).unlink(missing_ok=True)
     with writing(folder):
         index.save(folder, show_progress=False)
         sums = {path.name: zlib.crc32(path.read_bytes()) for path in folder.iterdir() if path.name != CHECKSUMS}
@@ -301,9 +306,11 @@ class Words:
         return added
 
 
-def drop_words(folder: Path, words: Words) -> None:
-    """Deletes the words that a folder keeps of other texts."""
-    for other in set(folder.glob(f"{FOLDER}*")) - {index.folder for index in words.indexes}:
+def keep_words(folder: Path, words: Words) -> None:
+    """Leaves nothing but these words in a folder."""
+    for index in words.indexes:
+        index.save(folder)
+    for other in set(folder.glob(f"{FOLDER}*")) - {folder / index.name for index in words.indexes}:
         shutil.rmtree(other, ignore_errors=True)
     if (folder / STEMS).is_file():
         with open_cache(folder / STEMS) as kept:

@@ -34,7 +34,7 @@ from hf_dse.data.rankings import Rankings, bodies_of, check_ids, to_lists
 from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.retrieval.blend import blend
-from hf_dse.retrieval.bm25 import Words, drop_words, has_bm25, import_bm25, number_groups
+from hf_dse.retrieval.bm25 import Words, has_bm25, import_bm25, keep_words, number_groups
 from hf_dse.retrieval.graph import dtype_of, graph_of
 from hf_dse.retrieval.options import RERANK_WEIGHT, RERANKED, check_reranking
 from hf_dse.retrieval.rerankers import Reranker, load_reranker, rerank
@@ -539,7 +539,7 @@ class Index:
             with self._lock, open_cache(self.folder / VECTORS) as cache:
                 cache.drop_others(self._stored(self._keys))
             if self._words is not None:
-                drop_words(self.folder, self._words)
+                keep_words(self.folder, self._words)
 
     @_locked
     def update(
@@ -571,7 +571,7 @@ class Index:
             self._write_entries(cache, entries)
             cache.drop_others(self._stored(self._keys))
         if self._words is not None:
-            drop_words(path, Words(self.passages, self.document_of, path))
+            keep_words(path, self._words)
         write_atomically(path / TEXTS, partial(pyarrow.parquet.write_table, table))
         settings = {"chunk_size": self.chunk_size, "made_by": hashlib.sha256(self._settings).hexdigest()}
         graph = graph_of(self.model)

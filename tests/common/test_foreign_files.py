@@ -131,7 +131,7 @@ def test_a_poisoned_checkpoint_runs_no_code(trained, tmp_path, trap, file, capsy
 def test_kept_words_have_no_objects(tmp_path, trap, warnings):
     """An array of objects is a pickle, here with the right checksum."""
     pytest.importorskip("bm25s")
-    folder = Bm25Index(["a cat", "a dog"], tmp_path).folder
+    folder = tmp_path / Bm25Index(["a cat", "a dog"], tmp_path).name
     sums = json.loads((folder / "checksums.json").read_text())
     for file in folder.glob("*.npy"):
         np.save(file, np.array([Bomb(trap)], dtype=object))

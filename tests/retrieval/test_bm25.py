@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hf_dse import Index
 from hf_dse.retrieval import bm25
-from hf_dse.retrieval.bm25 import Bm25Index, Words, drop_words, number_groups, split_words
+from hf_dse.retrieval.bm25 import Bm25Index, Words, keep_words, number_groups, split_words
 
 
 pytest.importorskip("bm25s")
@@ -238,7 +238,7 @@ def test_kept_words_are_those_of_their_texts(tmp_path):
     texts = ["cat dog", "sun", "cat"]
     first = Bm25Index(texts, tmp_path)
     again, other = Bm25Index(texts, tmp_path), Bm25Index(texts[::-1], tmp_path)
-    assert first.folder == again.folder != other.folder and len(list(tmp_path.iterdir())) == 2
+    assert first.name == again.name != other.name and len(list(tmp_path.iterdir())) == 2
     for query in ("cat", "sun dog", "moon"):
         (words,), (same,) = first.words([query]), again.words([query])
         np.testing.assert_array_equal(first.scores(words), again.scores(same))
@@ -247,8 +247,12 @@ def test_kept_words_are_those_of_their_texts(tmp_path):
     assert scores_of(["the"], "cat").tolist() == [0]
     nothing = Bm25Index(["the"], tmp_path)
     assert nothing.words(["cat"]) == [[]] and len(list(tmp_path.iterdir())) == 2
-    drop_words(tmp_path, Words(texts, folder=tmp_path))
-    assert list(tmp_path.iterdir()) == [first.folder]
+    keep_words(tmp_path, Words(texts))
+    assert list(tmp_path.iterdir()) == [tmp_path / first.name]
+    # Written by those that were never there.
+    keep_words(tmp_path / "new", Words(texts))
+    kept = Bm25Index(texts, tmp_path / "new", tokenize=lambda: pytest.fail("counted anew"))
+    np.testing.assert_array_equal(*(index.scores(index.words(["sun dog"])[0]) for index in (first, kept)))
 
 
 def test_a_text_is_split_into_words_once(tmp_path, monkeypatch, warnings):
@@ -268,7 +272,7 @@ def test_a_text_is_split_into_words_once(tmp_path, monkeypatch, warnings):
     assert counted == ["the sun"]
     same_as_anew(["the", "the sun", "a cat", "x = 1 x"], [0, 1, 1, 0])
     same_as_anew(["the sun"], None)
-    drop_words(tmp_path, kept)
+    keep_words(tmp_path, kept)
     counted.clear()
     Words(["x = 1 x", "the", "dog"], None, tmp_path)
     assert counted == ["dog"]
@@ -287,8 +291,9 @@ def test_a_text_is_split_into_words_once(tmp_path, monkeypatch, warnings):
 def test_damaged_words_are_made_anew(tmp_path, warnings, damage):
     texts = ["cat dog", "sun", "cat"]
     first = Bm25Index(texts, tmp_path)
-    sums = first.folder / "checksums.json"
-    file = max((path for path in first.folder.iterdir() if path != sums), key=lambda path: path.stat().st_size)
+    folder = tmp_path / first.name
+    sums = folder / "checksums.json"
+    file = max((path for path in folder.iterdir() if path != sums), key=lambda path: path.stat().st_size)
     if damage == "cut":
         file.write_bytes(file.read_bytes()[:-1])
     elif damage == "missing":
@@ -297,6 +302,6 @@ def test_damaged_words_are_made_anew(tmp_path, warnings, damage):
         sums.write_text("{" if damage == "not JSON" else "[]")
     again = Bm25Index(texts, tmp_path)
     np.testing.assert_array_equal(*(index.scores(index.words(["cat"])[0]) for index in (first, again)))
-    assert warnings == [f"{first.folder}: the kept words are damaged, and are made anew."]
+    assert warnings == [f"{folder}: the kept words are damaged, and are made anew."]
     Bm25Index(texts, tmp_path)
     assert len(warnings) == 1
