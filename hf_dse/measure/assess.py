@@ -83,7 +83,13 @@ class Assessment:
         return self.searches[self.best]["num_queries"]
 
     def __str__(self) -> str:
-        best = f"{self.best}, nDCG@10 {100 * self.searches[self.best]['ndcg@10']:.1f}"
+        values = {name: 100 * self.searches[name]["ndcg@10"] for name in self.found}
+        best = f"{self.best}, nDCG@10 {values[self.best]:.1f}"
+        highest = max(
+            (name for name, search in self.found.items() if search.rerank_top is None), key=values.__getitem__
+        )
+        if values[highest] > values[self.best]:
+            best += f" ({highest} has {values[highest]:.1f}, which may be chance)"
         if self.gain is None:
             return f"The best without a reranker is {best}."
         number = self.num_queries

@@ -102,6 +102,11 @@ def test_what_a_student_has_of_the_ceiling():
     assessment = Assessment(rows, found, "source1", ceiling="reranked")
     assert assessment.shares_of_ceiling() == pytest.approx({"student": 0.5, "weak": -1.0})
     assert replace(assessment, ceiling=None).shares_of_ceiling() == {}
+    # A name is never called the best without that which is higher.
+    assert str(assessment) == (
+        "The best without a reranker is source1, nDCG@10 60.0 (BM25 has 95.0, which may be chance)."
+    )
+    assert str(replace(assessment, best="BM25")) == "The best without a reranker is BM25, nDCG@10 95.0."
 
 
 def test_a_reranker_reads_as_many_documents_as_it_is_told(encoder, rankings, make_reranker):
