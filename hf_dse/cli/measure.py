@@ -3,14 +3,13 @@
 """`hf-dse assess` and `hf-dse evaluate`."""
 
 import logging
-import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hf_dse.cli.output import say_next
+from hf_dse.cli.output import say_next, to_words
 from hf_dse.cli.parsing import MODEL, LoadArguments
 from hf_dse.common.display import CAPTION, format_table
-from hf_dse.common.options import HfArg, check_at_least
+from hf_dse.common.options import HfArg, check_at_least, given_options
 from hf_dse.data.options import DataArguments
 from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP, RERANK_WEIGHT, check_reranking
 from hf_dse.teacher.options import WindowOptions
@@ -92,7 +91,7 @@ def assess(
     print(f"\n{found}")
     for name, part in found.shares_of_ceiling().items():
         print(f"{name} has {100 * part:.0f} % of what the reranker adds to {args.model_name_or_path}.")
-    _say_next(args, data_args, found, num_train)
+    _say_next(args, load_args, window_args, data_args, found, num_train)
 
 
 def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", "Rankings | None", int]:
@@ -124,29 +123,41 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
     return split, splits[split], judged_queries(splits, split), num_train
 
 
-def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessment", num_train: int) -> None:
-    """Logs the command for what was found."""
+def _say_next(
+    args: AssessArguments,
+    load_args: LoadArguments,
+    window_args: WindowOptions,
+    data_args: DataArguments,
+    found: "Assessment",
+    num_train: int,
+) -> None:
+    """Logs the command for what was found, with the options that it was found with."""
     corpus = data_args.corpus_file or data_args.dataset_name
     # A student begins where the best model is, in the unit that was the best.
     best = found.found[found.best]
     model = {"model": best.model or args.model_name_or_path}
     has_units = len({search.chunk_size for search in found.found.values()}) > 1
-    unit = {"chunk_size": str(best.chunk_size) if has_units else None}
+    unit = {"chunk_size": best.chunk_size if has_units or data_args.chunk_size is not None else None}
+    loading = given_options(load_args)
     is_labelled = num_train >= ENOUGH_QUERIES
     if found.pays or is_labelled:
         if not found.pays:
             logger.info(f"The {num_train} labelled queries of the train split can teach more.")
-        data: dict[str, str | None] = {"corpus": corpus, "queries_from": "headings"}
-        judged: dict[str, str | None] = {}
+        data: dict[str, Any] = {"corpus": corpus, "queries_from": "headings"}
+        judged: dict[str, Any] = {}
         if is_labelled:
-            judged = {name: getattr(data_args, name) for name in ("validation_file", "test_file")}
+            judged = {
+                name: getattr(data_args, name) for name in ("validation_file", "test_file", "relevance_threshold")
+            }
             judged |= {"dataset": data_args.dataset_name, "corpus": data_args.corpus_file}
             data = {**judged, "train_file": data_args.train_file}
             judged |= unit
         files = {"train_file": "mined.parquet", "output_dir": "student"}
-        trained = _words(**files, **model, **(_teachers(args, found) if found.pays else {}), **judged)
+        teachers = {**_teachers(args, found), **given_options(window_args)} if found.pays else {}
+        loaded = {name: loading.get(name) for name in ("max_length", "trust_remote_code")}
+        trained = to_words(**files, **model, **teachers, **judged, **loaded)
         say_next(
-            mine=f"--bm25 true --output_file mined.parquet {_words(**model, **data, **unit)}",
+            mine=f"--bm25 true --output_file mined.parquet {to_words(**model, **data, **unit, **loading)}",
             distill=f"--stage ranking {trained}",
         )
         return
@@ -154,8 +165,8 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
     if best.model is None and any(search.bm25_weight for search in found.found.values()):
         logger.info("BM25 alone was the best: with a high weight the search is nearly that.")
         weight = 10
-    share = f"--bm25_weight {weight:g} " if weight else ""
-    say_next(search=f"{share}--query '...' {_words(**model, corpus=corpus, **unit)}")
+    # Also 0, because the folder of the model may keep another.
+    say_next(search=f"--bm25_weight {weight:g} --query '...' {to_words(**model, corpus=corpus, **unit, **loading)}")
 
 
 def _teachers(args: AssessArguments, found: "Assessment") -> dict[str, Any]:
@@ -168,18 +179,13 @@ def _teachers(args: AssessArguments, found: "Assessment") -> dict[str, Any]:
     return {"teacher": [args.rerank, ceiling.model], **weights, "teacher_bm25_weight": f"{ceiling.bm25_weight:g}"}
 
 
-def _words(**options: str | list[str] | None) -> str:
-    given = {name: [value] if isinstance(value, str) else value for name, value in options.items() if value}
-    return " ".join(f"--{name} {shlex.join(values)}" for name, values in given.items())
-
-
 @dataclass
 class EvaluateArguments:
     """The model to evaluate, and others to compare it with."""
 
     model_name_or_path: str = field(metadata=MODEL)
     split: list[str] | None = HfArg(
-        default=None, help="Splits to evaluate on. Default: validation of pairs, test of a corpus."
+        default=None, help="Splits to evaluate on. Default: validation of pairs; of a corpus test, or else validation."
     )
     compare_with: list[str] = HfArg(
         default_factory=list, help="On a corpus: other encoders, such as the source of the student."
@@ -231,11 +237,13 @@ def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args:
 
 def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
     """Prints the metrics of searches."""
-    from hf_dse.data.ranking_files import load_rankings
+    from hf_dse.data.ranking_files import choose_split, load_rankings
     from hf_dse.measure.compare import compare_searches
     from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 
-    splits = load_rankings(data_args, args.split or ["test"])
+    splits = load_rankings(data_args, args.split)
+    if args.split is None:
+        splits = {choose_split(splits): splits[choose_split(splits)]}
     names = dict.fromkeys([args.model_name_or_path, *args.compare_with])
     compared = compare_searches(
         {name: to_sentence_transformer(name, **load_args.loading) for name in names},

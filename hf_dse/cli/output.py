@@ -4,10 +4,12 @@
 
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
+from typing import Any
 
 from hf_dse.common.display import harmless
 
@@ -68,6 +70,14 @@ def hide_libraries(is_quiet: bool = False) -> Iterator[None]:
         transformers_logging.enable_default_handler()
         for other, level in zip(others, levels, strict=True):
             other.setLevel(level)
+
+
+def to_words(**options: Any) -> str:
+    """Options as they are typed; those that are `None` are left out."""
+    given = {
+        name: value if isinstance(value, list) else [value] for name, value in options.items() if value is not None
+    }
+    return " ".join(f"--{name} {shlex.join(map(str, values))}" for name, values in given.items())
 
 
 def say_next(**commands: str) -> None:

@@ -7,10 +7,10 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from hf_dse.cli.output import say_next
+from hf_dse.cli.output import say_next, to_words
 from hf_dse.cli.parsing import LoadArguments
 from hf_dse.common.files import output_path
-from hf_dse.common.options import HfArg
+from hf_dse.common.options import HfArg, given_options
 from hf_dse.data.options import DataArguments
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
 from hf_dse.retrieval.options import QUERY_KINDS, SAMPLINGS
@@ -97,12 +97,18 @@ def mine(args: MineArguments, load_args: LoadArguments, data_args: DataArguments
     loading = vars(load_args)
     if args.encoder_name_or_path is None:
         # What was not given does not count, and what was given is refused.
-        loading = {name: value for name, value in loading.items() if value != getattr(LoadArguments(), name)}
+        loading = given_options(load_args)
     options: dict[str, Any] = {**vars(args), **loading, "chunk_size": data_args.chunk_size}
     options["cache_dir"] = args.cache_dir or output.parent / ".hf-dse-mining"
     del options["output_file"]
     mined = negatives.mine(data_args, options.pop("encoder_name_or_path"), **options)
     write_rankings(mined, output)
     print(f"{len(mined)} queries with {sum(map(len, mined.queries['documents']))} candidates written to {output}")
-    model, file = map(shlex.quote, (args.encoder_name_or_path or "ENCODER", str(output)))
-    say_next(distill=f"--stage ranking --model {model} --teacher RERANKER --train_file {file} --output_dir student")
+    files: dict[str, Any] = {"dataset": data_args.dataset_name}
+    files |= {name: getattr(data_args, name) for name in ("validation_file", "test_file")}
+    if any(files.values()):
+        # What measures the student, and fits its share of BM25.
+        files |= {"corpus": data_args.corpus_file, "chunk_size": data_args.chunk_size}
+    given = {"train_file": output, **files, "relevance_threshold": data_args.relevance_threshold}
+    trained = to_words(model=args.encoder_name_or_path or "ENCODER", teacher="RERANKER", **given, output_dir="student")
+    say_next(distill=f"--stage ranking {trained}")

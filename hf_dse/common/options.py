@@ -64,3 +64,9 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Returns a part of a message that names the most similar one of the allowed words, or an empty text."""
     close = difflib.get_close_matches(word, list(words), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def given_options(options: Any) -> dict[str, Any]:
+    """The options of a dataclass that are not at their defaults."""
+    defaults = type(options)()
+    return {name: value for name, value in vars(options).items() if value != getattr(defaults, name)}

@@ -194,7 +194,11 @@ def assess(
     1.0
     ```
     """
-    loading = loading_options("assess", loading, model, reranker, *compare_with)
+    # One in the place of several; a text has a method `encode`, as a model has.
+    is_one = isinstance(compare_with, PathLike) or hasattr(compare_with, "encode")
+    others: list[Any] = [compare_with] if is_one else [*compare_with]
+    rerank_top = [rerank_top] if isinstance(rerank_top, int) else rerank_top
+    loading = loading_options("assess", loading, model, reranker, *others)
     reading = {"reranker_max_length": reranker_max_length, "windows": None if windows == "first" else windows}
     check_reranking(reranker, rerank_top=rerank_top, rerank_weight=rerank_weight, **reading)
     rerank_top = RERANK_TOP if rerank_top is None else rerank_top
@@ -212,7 +216,7 @@ def assess(
     rankings = rankings.select(sorted(np.random.default_rng(0).permutation(rows)[:max_queries].tolist()))
     judged = {query_id: judged[query_id] for query_id in rankings.queries["query_id"][:]}
     models: dict[str, SentenceTransformer] = {}
-    for given in (model, *compare_with):
+    for given in (model, *others):
         name = fspath(given) if isinstance(given, str | PathLike) else f"model {len(models) + 1}"
         models[name] = to_sentence_transformer(given, **named(given, loading))
     limit = max_length or min(
@@ -236,7 +240,7 @@ def assess(
 
     first = next(iter(models))
     own = [name for name, search in found.items() if search.model in (first, None)]
-    others = [name for name in found if name not in own]
+    of_others = [name for name in found if name not in own]
     reranked: list[str] = []
     if cross_encoder is not None:
         # What it orders is the best search of the first model, with BM25 where there is one.
@@ -264,7 +268,7 @@ def assess(
     compared = compare_runs(runs, judged, level_of(rankings))
     searches = {name: {**values, "share": found[name].share, **found[name].costs} for name, values in compared.items()}
     best = max(own, key=ndcg_of)
-    if others and gain_of(runs[best], runs[(other := max(others, key=ndcg_of))], judged)[1] > 0:
+    if of_others and gain_of(runs[best], runs[(other := max(of_others, key=ndcg_of))], judged)[1] > 0:
         best = other
     ceiling = max(reranked, key=ndcg_of, default=None)
     gain = gain_of(runs[best], runs[ceiling], judged) if ceiling else None

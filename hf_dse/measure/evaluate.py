@@ -75,7 +75,7 @@ def evaluate(
         processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of a `PreTrainedModel`.
         split (`str`, *optional*):
-            The split of named data. Defaults to validation of pairs, test of a corpus.
+            The split of named data. Defaults to validation of pairs, and of a corpus to test, or else validation.
         task_name (`str`, *optional*):
             The task of pairs, if it is a known one.
         num_labels (`int`, *optional*):
@@ -121,7 +121,7 @@ def evaluate(
     data_args = options_of(data, **own)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     if isinstance(data, Rankings) or is_ranking_data(data_args):
-        rankings = to_rankings(data, split or "test", chunk_size)
+        rankings = to_rankings(data, split, chunk_size)
         encoder = to_sentence_transformer(model, processing_class, max_length=max_length, **named(model, loading))
         judged = relevance(rankings)
         run = Index.of(encoder, rankings, **options).run(rankings)

@@ -64,6 +64,21 @@ def test_evaluation_of_a_search(good):
     _, table = printed.split("search ", 1)
     header, *rows = table.partition("\ndifference: ")[0].splitlines()
     assert "ndcg@10" in header and len(rows) == 5
+    # Where there is no test split, by the one that `assess` takes.
+    code, printed, error = run("evaluate", "--model", good / "dse", "--validation_file", good / "rankings.jsonl")
+    assert code == 0 and printed.startswith("validation: each query ranks all "), error
+
+
+def test_the_next_command_of_mining_has_the_other_files(good, tmp_path):
+    """Without them the student was not measured, and no share of BM25 was fitted."""
+    files = ["--train_file", good / "rankings.jsonl", "--test_file", good / "rankings.jsonl"]
+    mined = tmp_path / "mined.jsonl"
+    options = ["--relative_margin", -1, "--relevance_threshold", 1, "--output_file", mined]
+    code, _, last = run("mine", "--model", good / "dse", *files, *options)
+    assert code == 0 and last == (
+        f"Next: `hf-dse distill --stage ranking --model {good / 'dse'} --teacher RERANKER --train_file {mined} "
+        f"--test_file {good / 'rankings.jsonl'} --relevance_threshold 1.0 --output_dir student`"
+    )
 
 
 @pytest.mark.parametrize(

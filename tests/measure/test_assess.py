@@ -20,6 +20,7 @@ from hf_dse import (
 )
 from hf_dse.cli import measure as cli
 from hf_dse.cli.output import show_log
+from hf_dse.cli.parsing import LoadArguments
 from hf_dse.cli.search import SearchArguments
 from hf_dse.measure.assess import Assessment
 from hf_dse.measure.compare import Search
@@ -205,6 +206,16 @@ def test_the_command(assets, capsys):
     assert code == 2 and "There is no split 'nothing', only train, validation, test." in err
 
 
+def test_one_model_or_number_in_the_place_of_several(encoder, assets, rankings, make_reranker):
+    options = {"reranker": make_reranker(1), "max_queries": 5, **QUIET}
+    for other in (encoder, assets / "encoder", str(assets / "encoder")):
+        found, same = (
+            assess(encoder, rankings, compare_with=of, rerank_top=top, **options)
+            for of, top in ((other, 5), ([other], [5]))
+        )
+        assert list(found.searches) == list(same.searches) and len(found.searches) == 7
+
+
 def test_the_next_command_follows_from_what_was_found(capsys):
     args, data = cli.AssessArguments("encoder", rerank="a reranker"), DataArguments(dataset_name="data")
     rows = {
@@ -238,8 +249,9 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         (replace(good, searches={name: {**row, "num_queries": 9} for name, row in rows.items()}), 0, "hf-dse search"),
         (words, 0, "hf-dse search --bm25_weight 10 "),
         # A search by dot products takes no BM25.
-        (replace(words, found=searches), 0, "hf-dse search --query '...' --model"),
-        (replace(cheap, best="encoder (cosine)"), 0, "hf-dse search --query '...' --model encoder --corpus data`"),
+        (replace(words, found=searches), 0, "hf-dse search --bm25_weight 0 --query '...' --model"),
+        # Another weight may be kept in the folder of the model.
+        (replace(cheap, best="encoder (cosine)"), 0, "hf-dse search --bm25_weight 0 --query '...' --model encoder --"),
         # The unit that was better, where there are two.
         (passages, 0, "--corpus data --queries_from headings --chunk_size 128`"),
         (passages, 0, f"--model encoder {both_teach}`"),
@@ -248,7 +260,20 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         (replace(cheap, found=units), 0, "--query '...' --model encoder --corpus data --chunk_size 0`"),
     ):
         with show_log():
-            cli._say_next(args, data, found, num_train)
+            cli._say_next(args, LoadArguments(), WindowOptions(), data, found, num_train)
+        assert expected in capsys.readouterr().err
+    # What changes the result is passed on.
+    data = replace(data, chunk_size=0, relevance_threshold=2.0)
+    how = (LoadArguments(max_length=64, dtype="float32"), WindowOptions(windows="best", teacher_max_length=99), data)
+    read = "--dataset data --chunk_size 0"
+    for found, num_train, expected in (
+        (cheap, 0, "--corpus data --chunk_size 0 --dtype float32 --max_length 64`"),
+        (good, 500, f"--relevance_threshold 2.0 {read} --dtype float32 --max_length 64`, `hf-dse distill"),
+        (good, 500, f"{both_teach} --teacher_max_length 99 --windows best --relevance_threshold 2.0 {read} --max_le"),
+        (bad, 500, f"--model encoder --relevance_threshold 2.0 {read} --max_length 64`"),
+    ):
+        with show_log():
+            cli._say_next(args, *how, found, num_train)
         assert expected in capsys.readouterr().err
 
 
@@ -277,7 +302,7 @@ def test_without_queries_others_are_made(assets, tmp_path, capsys):
     # Whole texts alone.
     code, out, err = told(capsys, *model, *queries, "--chunk_size", 0)
     assert "rank 16 documents;" in out and "whole texts" not in out and "passages" not in out
-    assert f"--corpus {folder}`" in err
+    assert f"--corpus {folder} --chunk_size 0 --device cpu`" in err
 
 
 @pytest.fixture
@@ -328,7 +353,7 @@ def test_the_files_of_a_folder_are_searched_in_both_units(assets, encoder, files
     command += ("--test_file", files.test_file, "--bm25_weight", 10, "--chunk_size", 24)
     code, out, err = told(capsys, *command)
     assert code == 0 and f"{assets / 'encoder'} (cosine, {unit})" in out
-    assert f"--corpus {files.corpus_file} --chunk_size 24`" in err
+    assert f"--corpus {files.corpus_file} --chunk_size 24 --device cpu`" in err
 
 
 def test_passages_that_were_mined_have_one_unit(encoder, rankings):
