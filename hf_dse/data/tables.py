@@ -36,6 +36,8 @@ READERS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 OUTPUT_ENDINGS = (".jsonl", ".parquet")
 # A text of white space, and of characters that nobody sees.
 BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]*")
+# What is left of a character that could not be decoded.
+HALF = re.compile("[\ud800-\udfff]")
 # A cell with a list, and one with texts in quotation marks.
 LIST = re.compile(r"\s*\[.*\]\s*", re.DOTALL)
 QUOTED_LIST = re.compile(r"\s*\[\s*['\"].*['\"]\s*\]\s*", re.DOTALL)
@@ -195,8 +197,10 @@ def check_rows(
 
 
 def check_texts(texts: Sequence, where: str | Path, column: str) -> None:
-    """Raises a `ValueError` if a text of a column is not a string."""
+    """Raises a `ValueError` if a text of a column is not a string, or cannot be written, so that nothing reads it."""
     check_rows(texts, lambda text: isinstance(text, str), str(where), f"{column} is {{}}, not a string")
+    half = f"{column} is {{}}, with half of a character: decode it with `errors='replace'`"
+    check_rows(texts, lambda text: text.isascii() or HALF.search(text) is None, str(where), half)
 
 
 def is_filled(text: Any) -> bool:

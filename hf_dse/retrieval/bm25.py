@@ -21,7 +21,7 @@ import regex
 from transformers.utils import logging
 
 from hf_dse.common.cache import open_cache
-from hf_dse.common.files import write_atomically, writing
+from hf_dse.common.files import wait_for_lock, write_atomically, writing
 from hf_dse.common.loading import import_extra
 from hf_dse.retrieval.sentence_transformer import list_texts
 
@@ -145,8 +145,11 @@ class Bm25Index:
 
     def save(self, folder: Path) -> None:
         """Keeps the words in a folder. A corpus without words has none to keep."""
-        if self.has_words and not (folder / self.name / CHECKSUMS).is_file():
-            _write_words(self.index, folder / self.name)
+        if self.has_words:
+            folder.mkdir(parents=True, exist_ok=True)
+            with wait_for_lock(folder):
+                if not (folder / self.name / CHECKSUMS).is_file():
+                    _write_words(self.index, folder / self.name)
 
     def words(self, queries: Sequence[str]) -> list[list[int]]:
         """The numbers of the words of each query that occur in the corpus."""
@@ -196,7 +199,7 @@ def _kept_stems(texts: Sequence[str], folder: Path) -> Iterable[list[str]]:
 
 def _keys(texts: Sequence[str]) -> list[bytes]:
     """The names under which a folder keeps the words of texts."""
-    return [hashlib.sha256(_made_by() + text.encode(errors="surrogatepass")).digest() for text in texts]
+    return [hashlib.sha256(_made_by() + text.encode()).digest() for text in texts]
 
 
 @cache
@@ -225,7 +228,7 @@ def _digest(texts: list[str]) -> str:
     """What an index of words is made of."""
     digest = hashlib.sha256(_made_by())
     for text in texts:
-        digest.update(f"{len(text)} {text}".encode(errors="surrogatepass"))
+        digest.update(f"{len(text)} {text}".encode())
     return digest.hexdigest()[:32]
 
 
@@ -237,7 +240,7 @@ def _read_words(bm25s: Any, folder: Path) -> Any:
         sums = json.loads((folder / CHECKSUMS).read_text())
         if {name: zlib.crc32((folder / name).read_bytes()) for name in sums} == sums:
             return bm25s.BM25.load(folder, load_corpus=False, show_progress=False)
-    except (OSError, ValueError):
+    except (OSError, ValueError, EOFError):
         pass
     logger.warning(f"{folder}: the kept words are damaged, and are made anew.")
     (folder / CHECKSUMS).unlink(missing_ok=True)
@@ -310,8 +313,11 @@ def keep_words(folder: Path, words: Words) -> None:
     """Leaves nothing but these words in a folder."""
     for index in words.indexes:
         index.save(folder)
-    for other in set(folder.glob(f"{FOLDER}*")) - {folder / index.name for index in words.indexes}:
-        shutil.rmtree(other, ignore_errors=True)
+    with wait_for_lock(folder):
+        for other in set(folder.glob(f"{FOLDER}*")) - {folder / index.name for index in words.indexes}:
+            # First the file that says that the others are there.
+            (other / CHECKSUMS).unlink(missing_ok=True)
+            shutil.rmtree(other, ignore_errors=True)
     if (folder / STEMS).is_file():
         with open_cache(folder / STEMS) as kept:
             kept.drop_others(_keys(words.passages))

@@ -4,6 +4,8 @@
 
 import math
 import sqlite3
+import subprocess
+import sys
 import unicodedata
 from collections import Counter
 
@@ -238,7 +240,7 @@ def test_kept_words_are_those_of_their_texts(tmp_path):
     texts = ["cat dog", "sun", "cat"]
     first = Bm25Index(texts, tmp_path)
     again, other = Bm25Index(texts, tmp_path), Bm25Index(texts[::-1], tmp_path)
-    assert first.name == again.name != other.name and len(list(tmp_path.iterdir())) == 2
+    assert first.name == again.name != other.name and len(list(tmp_path.glob("words-*"))) == 2
     for query in ("cat", "sun dog", "moon"):
         (words,), (same,) = first.words([query]), again.words([query])
         np.testing.assert_array_equal(first.scores(words), again.scores(same))
@@ -246,9 +248,9 @@ def test_kept_words_are_those_of_their_texts(tmp_path):
     # What has no words has nothing to keep.
     assert scores_of(["the"], "cat").tolist() == [0]
     nothing = Bm25Index(["the"], tmp_path)
-    assert nothing.words(["cat"]) == [[]] and len(list(tmp_path.iterdir())) == 2
+    assert nothing.words(["cat"]) == [[]] and len(list(tmp_path.glob("words-*"))) == 2
     keep_words(tmp_path, Words(texts))
-    assert list(tmp_path.iterdir()) == [tmp_path / first.name]
+    assert list(tmp_path.glob("words-*")) == [tmp_path / first.name]
     # Written by those that were never there.
     keep_words(tmp_path / "new", Words(texts))
     kept = Bm25Index(texts, tmp_path / "new", tokenize=lambda: pytest.fail("counted anew"))
@@ -285,6 +287,31 @@ def test_a_text_is_split_into_words_once(tmp_path, monkeypatch, warnings):
     monkeypatch.setattr(bm25, "_made_by", lambda: b"other code")
     Words(["dog", "the"], None, tmp_path)
     assert counted == ["dog", "the"]
+
+
+RACE = """
+import sys
+from pathlib import Path
+from hf_dse.retrieval.bm25 import Words, keep_words
+folder, own = Path(sys.argv[1]), sys.argv[2]
+for number in range(40):
+    texts = [f"cat {number}", "the sun", own]
+    words = Words(texts, folder=folder)
+    assert words.scores(["cat"])(slice(0, 1))[0, 0] == 1
+    if own == "prunes":
+        keep_words(folder, words)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("others", [["same", "same"], ["prunes", "same"]])
+def test_two_processes_keep_words_in_one_folder(tmp_path, others):
+    running = [
+        subprocess.Popen([sys.executable, "-c", RACE, tmp_path, own], stderr=subprocess.PIPE, text=True)
+        for own in others
+    ]
+    ends = [(process.communicate(timeout=120)[1], process.returncode) for process in running]
+    assert [code for _, code in ends] == [0, 0], ends
 
 
 @pytest.mark.parametrize("damage", ["cut", "not JSON", "a list", "missing"])
