@@ -14,7 +14,7 @@ Scores = Sequence[Sequence[float]]
 
 def mean_spread(lists: Iterable[Sequence[float] | np.ndarray]) -> float:
     """The mean standard deviation within lists of scores, in which NaN is unknown; NaN without a list of two."""
-    known = (np.asarray(values)[np.isfinite(values)] for values in lists)
+    known = (values[np.isfinite(values)] for values in (np.asarray(row, float) for row in lists))
     return float(np.mean([values.std() for values in known if len(values) > 1] or [math.nan]))
 
 

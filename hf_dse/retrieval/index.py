@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from hf_dse.common.provenance import acting_adapters
 from hf_dse.common.settings import settings_of
 from hf_dse.data.passages import with_titles
 from hf_dse.data.rankings import Rankings, bodies_of, check_ids, to_lists
-from hf_dse.data.tables import check_rows, is_filled
+from hf_dse.data.tables import check_rows, is_filled, shorten
 from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.retrieval.blend import blend
 from hf_dse.retrieval.bm25 import Words, has_bm25, import_bm25, keep_words, number_groups
@@ -167,6 +167,8 @@ class Index:
         if vectors is not None:
             vectors = np.asarray(torch.as_tensor(vectors).float().cpu())
             _check_size("vectors", vectors, self.texts)
+            if vectors.ndim != 2:
+                raise ValueError(f"`vectors` has the shape {vectors.shape}, not (num_texts, embedding_size).")
             check_finite("vectors", vectors)
             self._vectors = self._comparable(vectors[self.text_of])
 
@@ -185,15 +187,11 @@ class Index:
 
     def _read(self, texts: Sequence[str], ids: Sequence[str] | None, groups: Sequence | None) -> None:
         found = list_texts(texts)
-        for name, values in (("ids", ids), ("groups", groups)):
-            if values is not None:
-                _check_size(name, values, found)
-                check_ids(to_lists(values), f"The {name}")
-        self.texts = found
-        self.ids = ids.tolist() if isinstance(ids, np.ndarray) else None if ids is None else list(ids)
+        ids, groups = (_to_names(name, values, found) for name, values in (("ids", ids), ("groups", groups)))
+        self.texts, self.ids = found, ids
         # The number of the document of each text.
         self.groups = np.arange(len(self.texts)) if groups is None else number_groups(groups)
-        num_without = 0 if groups is None else sum(value is None or value != value for value in to_lists(groups))
+        num_without = 0 if groups is None else sum(value is None or value != value for value in groups)
         if num_without > 1:
             logger.warning(
                 f"{num_without} of {len(found)} texts have no group, so they are one document, of which the best "
@@ -233,7 +231,7 @@ class Index:
 
     def _split(self) -> None:
         """Finds the passages of the texts: those that are kept, and those of new texts."""
-        self._keys = [hashlib.sha256(text.encode(errors="surrogatepass")).digest() for text in self.texts]
+        self._keys = [hashlib.sha256(text.encode()).digest() for text in self.texts]
         wanted = dict(zip(self._keys, self.texts, strict=True))
         ends = {key: entry[0] for key, entry in self._kept.items() if key in wanted}
         # Whole texts end where they end.
@@ -329,7 +327,8 @@ class Index:
                     if cache is not None:
                         self._write_entries(cache, entries)
                     progress.update(len(group))
-            logger.info(f"{len(new):,} of {len(rows):,} texts are new or changed, and were embedded")
+            counts = [sum(bool(self._ends[row]) for row in texts) for texts in (new, [of[0] for of in rows.values()])]
+            logger.info("{:,} of {:,} texts are new or changed, and were embedded".format(*counts))
         return matrix
 
     # Searching
@@ -362,8 +361,9 @@ class Index:
                 found such sums better than a fusion of ranks.
             reranker (`CrossEncoder`, `str` or `Callable`, *optional*):
                 Orders the best passages of each query: a `CrossEncoder`, or its folder or Hub id, as
-                [`load_reranker`] takes them; or a function of the queries and their passages. A longer text has the
-                score of its best window.
+                [`load_reranker`] takes them; or a function of the queries and their passages, which returns a number
+                for each passage of each query; those without one (`None`, NaN or minus infinity) come last. A longer
+                text has the score of its best window.
             rerank_top (`int`, *optional*):
                 How many texts of each query the reranker reads, at least `top_k`. Defaults to 50.
             rerank_weight (`float`, *optional*):
@@ -398,7 +398,7 @@ class Index:
         hits = [[self._hit(*pair) for pair in zip(*row, strict=True)] for row in zip(*found, strict=True)]
         if reranker is not None:
             read = [[self.read[place] for place in row] for row in found[1].tolist()]
-            scores = score(queries, read)
+            scores = _to_scores(score(queries, read), read)
             blended = blend(
                 [scores, [[hit["score"] for hit in row] for row in hits]], [rerank_weight, 1 - rerank_weight]
             )
@@ -564,6 +564,10 @@ class Index:
         """Writes the texts with their ids and groups, the vectors and the words; [`Index.load`] reads them."""
         path = to_path(folder)
         columns: dict[str, Any] = {"text": self.texts, "group": self.groups.tolist(), "id": self.ids}
+        kinds = {type(name) for name in self.ids or [""]}
+        if kinds not in ({str}, {int}):
+            names = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise TypeError(f"The ids are of the types {names}: to be saved, all have to be texts, or whole numbers.")
         table = pyarrow.table({name: values for name, values in columns.items() if values is not None})
         # Before anything is written, because the model may have learned since.
         entries = self._entries()
@@ -688,6 +692,37 @@ def _versions(model: Any) -> list:
     """What changes when weights or adapters do."""
     versions = [weight._version for weight in model.parameters() if not weight.is_inference()]
     return [*versions, *acting_adapters(model)]
+
+
+def _to_scores(found: Any, read: list[list[str]]) -> list[list[float]]:
+    """The scores of a reranker as numbers; NaN where there is none."""
+    try:
+        rows = [[math.nan if value is None else float(value) for value in row] for row in to_lists(found)]
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"The reranker has to return lists of numbers, one list for each query ({error}).") from error
+    sizes, wanted = list(map(len, rows)), list(map(len, read))
+    if sizes != wanted:
+        raise ValueError(
+            f"The reranker returned {shorten(sizes)} numbers for {shorten(wanted)} passages of the queries: it has to "
+            "return one for each."
+        )
+    if math.inf in chain.from_iterable(rows):
+        raise ValueError(
+            "The reranker returned an infinite score: only minus infinity says something, that it is last."
+        )
+    return [[math.nan if value == -math.inf else value for value in row] for row in rows]
+
+
+def _to_names(name: str, values: Any, texts: list[str]) -> list | None:
+    """The ids or groups of texts as a list."""
+    if values is None:
+        return None
+    if isinstance(values, str):
+        raise TypeError(f"`{name}` is one text ({values!r}): pass a list with one entry for each text.")
+    names = to_lists(values if hasattr(values, "__len__") else list(values))
+    _check_size(name, names, texts)
+    check_ids(names, f"The {name}")
+    return names
 
 
 def _check_size(name: str, values: Any, texts: Sequence[str]) -> None:

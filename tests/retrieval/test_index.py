@@ -84,6 +84,7 @@ def test_vectors_and_groups_that_do_not_fit_are_refused(encoder):
     for options, message in (
         ({"vectors": vectors[:-1]}, "`vectors` has 4 entries for 5 texts"),
         ({"vectors": vectors[:, :-1]}, "have the size 16, and those of the texts 15"),
+        ({"vectors": vectors[:, 0]}, r"`vectors` has the shape \(5,\), not \(num_texts, embedding_size\)"),
         ({"vectors": vectors * np.nan}, "5 of 5 vectors are NaN or infinite"),
         ({"groups": ["a", "b"]}, "`groups` has 2 entries for 5 texts"),
         ({"ids": ["a", "b"]}, "`ids` has 2 entries for 5 texts"),
@@ -228,6 +229,11 @@ def test_blank_texts_and_queries(encoder, warnings):
             with pytest.raises(ValueError, match="There are no texts to search in"):
                 search(encoder, QUERIES, texts, chunk_size=size, **QUIET)
     assert search(encoder, [], TEXTS, bm25_weight=0.3, **QUIET) == []
+
+
+def test_blank_texts_are_not_counted_as_embedded(encoder, infos):
+    make_index(encoder, ["a cat", "", " "]).vectors  # noqa: B018
+    assert infos[-1] == "1 of 1 texts are new or changed, and were embedded"
 
 
 def test_other_similarities(encoder, monkeypatch):
@@ -781,6 +787,76 @@ def test_what_a_reranker_does_not_score_comes_last(encoder):
     assert [hit["rerank"] for hit in hits[:3]] == [0.9, 0.5, 0.1] and all(
         math.isnan(hit["rerank"]) for hit in hits[3:]
     )
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        np.array,
+        tuple,
+        lambda rows: torch.tensor(rows, requires_grad=True),
+        lambda rows: [torch.tensor(row, dtype=torch.bfloat16) for row in rows],
+        lambda rows: [[torch.tensor(value) for value in row] for row in rows],
+        lambda rows: (map(str, row) for row in rows),
+    ],
+    ids=["array", "tuple", "tensor", "rows", "numbers", "generator"],
+)
+def test_the_numbers_of_a_reranker_may_have_any_form(encoder, form):
+    """A tensor had no spread, so the order stayed that of the search."""
+    values = {text: -float(len(text)) for text in TEXTS}
+
+    def of_lists(_, texts):
+        return [[values[text] for text in row] for row in texts]
+
+    index = make_index(encoder)
+    expected = index.search(QUERIES, reranker=of_lists)
+    assert_same(index.search(QUERIES, reranker=lambda *given: form(of_lists(*given))), expected)
+    assert [hit["row"] for hit in expected[0]] != [hit["row"] for hit in index.search(QUERIES)[0]]
+
+
+@pytest.mark.parametrize("nothing", [None, math.nan, -math.inf])
+def test_other_texts_keep_their_order_beside_one_without_a_score(encoder, nothing):
+    values = [5.0, 1.0, nothing, 3.0, 4.0]
+    hits = make_index(encoder).search(["cat"], reranker=lambda *_: [values], rerank_weight=1)[0]
+    assert [hit["rerank"] for hit in hits[:4]] == [5.0, 4.0, 3.0, 1.0] and math.isnan(hits[4]["blend"])
+    blended = make_index(encoder).search(["cat"], reranker=lambda *_: [values])[0]
+    assert math.isnan(blended[4]["blend"]) and not any(math.isnan(hit["blend"]) for hit in blended[:4])
+
+
+def test_numbers_that_do_not_fit_the_passages_are_refused(encoder):
+    index = make_index(encoder)
+    for values, error, message in (
+        ([[1.0]] * 2, ValueError, r"returned \[1, 1\] numbers for \[5, 5\] passages"),
+        ([[1.0] * 5], ValueError, r"returned \[5\] numbers for \[5, 5\] passages"),
+        ([[1.0] * 4 + [math.inf]] * 2, ValueError, "returned an infinite score"),
+        (np.ones((2, 5, 1)), TypeError, "has to return lists of numbers, one list for each query"),
+        ([["a"] * 5] * 2, TypeError, "could not convert string to float"),
+        (1.0, TypeError, "one list for each query"),
+    ):
+        with pytest.raises(error, match=message):
+            index.search(QUERIES, reranker=lambda *_, values=values: values)
+
+
+def test_names_of_texts(encoder, tmp_path):
+    """Any list, and what cannot be saved says why."""
+    for values in (range(5), np.arange(5), torch.arange(5), (number for number in range(5))):
+        index = make_index(encoder, ids=values)
+        index.save(tmp_path)
+        assert Index.load(tmp_path, encoder, **QUIET).ids == [*range(5)] == index.ids
+    for values, kinds in (([1, 2.5, 3, 4, 5], "float, int"), ([1, "b", None, 2, 3], "NoneType, int, str")):
+        with pytest.raises(TypeError, match=f"The ids are of the types {kinds}: to be saved"):
+            make_index(encoder, ids=values).save(tmp_path)
+    for name in ("ids", "groups"):
+        with pytest.raises(TypeError, match=f"`{name}` is one text"):
+            make_index(encoder, **{name: "abcde"})
+    assert len(make_index(encoder, groups=(number // 2 for number in range(5))).search(["cat"])[0]) == 3
+
+
+def test_half_of_a_character_is_refused(encoder):
+    """No tokenizer reads what `errors="surrogateescape"` leaves."""
+    for texts, queries in ((["a", "caf\udce9"], ["a"]), (["a"], ["a", "caf\udce9"])):
+        with pytest.raises(ValueError, match="row 1: the text is .* with half of a character: decode it with"):
+            make_index(encoder, texts).search(queries)
 
 
 def test_texts_without_a_group_are_said(encoder, warnings):
