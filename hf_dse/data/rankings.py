@@ -228,7 +228,7 @@ def read_numbers(
 ) -> list[list[float]]:
     """Returns a number for each candidate, NaN if it is unknown: `None` or NaN, also in the place of a list."""
     rows = [
-        [None] * len(row) if is_missing(value) else value if isinstance(value, list) else [value]
+        [None] * len(row) if is_missing(value) else list(value) if isinstance(value, list | tuple) else [value]
         for value, row in zip(values, candidates, strict=True)
     ]
     problem = f"{name} and candidates are {{}}: one finite number for each is needed"

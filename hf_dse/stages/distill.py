@@ -99,7 +99,8 @@ def distill(
     if is_adapted or not isinstance(model, str | PreTrainedModel):
         raise TypeError(
             f"`model` is a {type(model).__name__}{' with an adapter' if is_adapted else ''}, and has to be a DSE "
-            "model or a name: merge an adapter first (`model.merge_and_unload()`), or pass it to `DseTrainer`."
+            "model or a name: pass the name or folder of a `SentenceTransformer`, merge an adapter first "
+            "(`model.merge_and_unload()`), or pass it to `DseTrainer`."
         )
     if isinstance(dataset, list | tuple):
         raise TypeError("`dataset` is a list: pass `datasets.Dataset.from_list(rows)`.")

@@ -222,6 +222,11 @@ def test_labelled_pairs_are_labels():
     assert as_texts(read_rankings(rows)) == [("A?", ["p", "n"], [None] * 2, [1, 0]), ("B?", ["q"], [None], [1])]
 
 
+def test_lists_may_be_tuples():
+    made = make_rankings({"query": ["a"], "documents": [(0, 1)], "labels": [(1, 0)]}, {"text": ["b", "c"]})
+    assert (made.queries["documents"][:], made.queries["labels"][:]) == ([[0, 1]], [[1.0, 0.0]])
+
+
 @pytest.mark.parametrize("output_scores", [False, True])
 @pytest.mark.parametrize("output_format", ["triplet", "n-tuple", "labeled-pair"])
 def test_rows_that_sentence_transformers_mines(output_format, output_scores, save_bert, tmp_path, warnings):

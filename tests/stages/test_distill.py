@@ -84,6 +84,8 @@ def test_errors(call, assets):
         call("out", teacher=SentenceTransformer(str(assets / "encoder"), device="cpu"))
     with pytest.raises(TypeError, match="`dataset` is a list: pass `datasets.Dataset.from_list"):
         call("out", dataset=[{"sentence1": "a", "sentence2": "b", "label": 1.0}])
+    with pytest.raises(TypeError, match="`model` is a SentenceTransformer, .* pass the name or folder of a"):
+        call("out", model=SentenceTransformer(str(assets / "encoder"), device="cpu"))
     peft = pytest.importorskip("peft")
     student = make_pair_model(convert_encoder(str(assets / "encoder")))
     adapted = peft.get_peft_model(student, peft.LoraConfig(target_modules=["query"]))
