@@ -6,7 +6,8 @@ Two ideas for faster attention on a CPU, each in turn with what stands in its pl
     python benchmarks/ideas.py [--dtype bfloat16] [--threads 1]
 
 - Windows and slots in two softmaxes that are joined by their sums, against one softmax over both
-  (`sliding_linear_attention`): slots are not copied for each block then, and blocks not put together with them.
+  (`sliding_linear_attention`), alone and in a pass of an encoder: slots are not copied for each block then, and blocks
+  not put together with them.
 - The fused layer of torch (`torch._transformer_encoder_layer_fwd`) against a layer of `BertModel` with sdpa.
 """
 
@@ -14,11 +15,14 @@ from functools import partial
 from statistics import median
 
 import torch
+from encoders import build
 from timing import interleave, make_parser, set_threads, write_results
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertLayer
 
 from hf_dse.modeling.attention_dse import (
+    BLOCK_SIZE,
+    LAYER_TYPES,
     LayerAttention,
     LayerInputs,
     attend_in_blocks,
@@ -46,7 +50,7 @@ def joined(inputs: LayerInputs, layer: LayerAttention):
     """Attention to windows and to slots in two softmaxes, joined by their sums."""
     sums: list[torch.Tensor] = []
     with_sums = partial(attend_with_sums, sums=sums)
-    near, _ = attend_in_blocks(inputs, WINDOW, WINDOW, None, with_sums)
+    near, _ = attend_in_blocks(inputs, max(BLOCK_SIZE, layer.window), layer.window, None, with_sums)
     far, _ = with_sums(inputs.query, *project(inputs, layer, None))
     batch_size, _, num_tokens, _ = inputs.query.shape
     # [B * N / C, H, C] as [B, N, H, 1]
@@ -88,6 +92,25 @@ def compare_windows_and_slots(num_tokens: int, dtype: torch.dtype) -> dict:
     )
 
 
+def compare_passes(num_tokens: int, dtype: torch.dtype) -> dict:
+    kind = "sliding_linear_attention"
+    model = build("minilm", "sliding_linear", num_tokens, SLOTS, dtype).eval()
+    input_ids = torch.randint(1000, (BATCH_TOKENS // num_tokens, num_tokens))
+
+    def run(function) -> torch.Tensor:
+        own, LAYER_TYPES[kind] = LAYER_TYPES[kind], function
+        try:
+            return model(input_ids).last_hidden_state
+        finally:
+            LAYER_TYPES[kind] = own
+
+    def with_sums(inputs, layer, linformer, attend):
+        return joined(inputs, layer), None
+
+    tasks = {"one softmax": partial(run, LAYER_TYPES[kind]), "joined": partial(run, with_sums)}
+    return compare(f"pass with both, {num_tokens}", tasks)
+
+
 def compare_layers(num_tokens: int, dtype: torch.dtype) -> dict:
     config = BertConfig(
         hidden_size=HEADS * HEAD_DIM, num_attention_heads=HEADS, intermediate_size=4 * HEADS * HEAD_DIM
@@ -109,7 +132,7 @@ def main() -> None:
     torch.manual_seed(0)
     dtype, seconds = getattr(torch, args.dtype), {}
     for num_tokens in (512, 2048, 8192):
-        seconds |= compare_windows_and_slots(num_tokens, dtype)
+        seconds |= compare_windows_and_slots(num_tokens, dtype) | compare_passes(num_tokens, dtype)
     for num_tokens in (24, 128, 512, 2048):
         seconds |= compare_layers(num_tokens, dtype)
     write_results(args, {"dtype": args.dtype, "seconds": seconds})

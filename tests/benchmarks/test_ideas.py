@@ -7,7 +7,7 @@ import pytest
 import torch
 
 
-@pytest.mark.parametrize("make", [ideas.compare_windows_and_slots, ideas.compare_layers])
+@pytest.mark.parametrize("make", [ideas.compare_windows_and_slots, ideas.compare_passes, ideas.compare_layers])
 def test_both_sides_of_an_idea_have_the_same_values(monkeypatch, make):
     monkeypatch.setattr(ideas, "compare", lambda _, tasks: [task() for task in tasks.values()])
     monkeypatch.setattr(ideas, "BATCH_TOKENS", 1000)
