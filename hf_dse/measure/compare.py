@@ -180,7 +180,7 @@ def _search(
     ranked = index.ranked(rankings, max(TOP_K, depth), **how)
     facts["query_ms"] = ms + 1000 * (time.perf_counter() - start) / len(rankings)
     found = {
-        query_id: [(name, score, index.read[place]) for name, score, place in hits]
+        query_id: [(name, score, index.read(place)) for name, score, place in hits]
         for query_id, hits in ranked.items()
     }
     return Search(found, chunk_size=index.chunk_size, bm25_weight=how.get("bm25_weight", 0.0), **facts)

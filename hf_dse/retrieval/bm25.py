@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Search by the words of a query with bm25s: BM25, alone or beside the cosine."""
 
+import copy
 import hashlib
 import json
 import shutil
@@ -127,16 +128,26 @@ class Bm25Index:
     """
 
     def __init__(self, corpus: Sequence[str], folder: Path | None = None, tokenize: Callable[[], Any] | None = None):
-        bm25s, _ = import_bm25()
         texts = list_texts(corpus)
         if not texts:
             raise ValueError("There are no texts to search in.")
-        self.num_texts = len(texts)
-        self.name = f"{FOLDER}{_digest(texts)}"
-        self.index: Any = None if folder is None else _read_words(bm25s, folder / self.name)
+        self._open(f"{FOLDER}{_digest(texts)}", len(texts), tokenize or partial(tokenize_words, texts), folder)
+
+    def of_documents(self, groups: np.ndarray, tokenize: Callable[[], Any], folder: Path | None) -> "Bm25Index":
+        """The index of the documents with these numbers, of which the texts are passages."""
+        documents, digest = copy.copy(self), hashlib.sha256(groups.tobytes()).hexdigest()
+        name, number = f"{self.name}-{digest[:16]}", int(groups.max()) + 1
+        documents._open(name, number, lambda: join_tokens(tokenize(), groups), folder)
+        return documents
+
+    def _open(self, name: str, num_texts: int, tokenize: Callable[[], Any], folder: Path | None) -> None:
+        bm25s, _ = import_bm25()
+        self.name, self.num_texts = name, num_texts
+        self.index: Any = None if folder is None else _read_words(bm25s, folder / name)
         if self.index is None:
-            tokens = tokenize_words(texts) if tokenize is None else tokenize()
-            self.index = bm25s.BM25()
+            tokens = tokenize()
+            # By scipy where it is installed: the same matrix in less time.
+            self.index = bm25s.BM25(csc_backend="auto")
             if tokens.vocab:
                 self.index.index(tokens, show_progress=False)
         self.has_words = bool(getattr(self.index, "vocab_dict", None))
@@ -276,13 +287,8 @@ class Words:
         self.passages = passages
         tokenize = cache(partial(tokenize_words, passages, folder))
         self.indexes = [Bm25Index(passages, folder, tokenize)]
-        num_documents = self.groups.max() + 1
-        if num_documents < len(passages):
-            parts: list[list[str]] = [[] for _ in range(num_documents)]
-            for passage, group in zip(passages, self.groups, strict=True):
-                parts[group].append(passage)
-            documents = [" ".join(of) for of in parts]
-            self.indexes.append(Bm25Index(documents, folder, lambda: join_tokens(tokenize(), self.groups)))
+        if self.groups.max() + 1 < len(passages):
+            self.indexes.append(self.indexes[0].of_documents(self.groups, tokenize, folder))
 
     def scores(self, queries: Sequence[str], weight: float = 1.0) -> Callable[[slice], np.ndarray]:
         """

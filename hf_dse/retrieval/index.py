@@ -247,20 +247,32 @@ class Index:
         self._bounds = [0, *accumulate(map(len, self._ends))]
         self.text_of = np.repeat(np.arange(len(self)), np.diff(self._bounds))
         self.document_of = number_groups(self.groups[self.text_of])
-        # The passages, the characters at which they start, and what models read: passages after titles.
+        # The passages, and the characters at which they start.
         self.passages: list[str] = []
         self.starts: list[int] = []
-        self.read: list[str] = []
+        # What models read of the texts that were asked for, because finding a title may take a millisecond.
+        self._reads: dict[int, list[str]] = {}
         for text, last in zip(self.texts, self._ends, strict=True):
             starts = [0, *last][: len(last)]
-            found = [text[start:end] for start, end in zip(starts, last, strict=True)]
             self.starts += starts
-            self.passages += found
-            self.read += with_titles(text, found, self._title_room) if self.chunk_size else found
+            self.passages += [text[start:end] for start, end in zip(starts, last, strict=True)]
 
     def _span(self, row: int) -> slice:
         """Where the passages of a text are among all."""
         return slice(self._bounds[row], self._bounds[row + 1])
+
+    def _read_text(self, row: int) -> list[str]:
+        """What a model reads of a text: its passages, after its title."""
+        if not self.chunk_size:
+            return [self.texts[row]] * len(self._ends[row])
+        return with_titles(self.texts[row], self.passages[self._span(row)], self._title_room)
+
+    def read(self, place: int) -> str:
+        """What a model reads of a passage, which stands after the title of its text."""
+        row = int(self.text_of[place])
+        if row not in self._reads:
+            self._reads[row] = self._read_text(row)
+        return self._reads[row][place - self._bounds[row]]
 
     @property
     def vectors(self) -> np.ndarray:
@@ -312,7 +324,7 @@ class Index:
                     # Another process may have embedded them meanwhile.
                     take(self._read_entries(cache, list(missing)))
             new = [rows[key][0] for key in missing]
-            texts = [part for row in new for part in self.read[self._span(row)]]
+            texts = [part for row in new for part in self._read_text(row)]
             limit, prompt = length_of(self.model, "document"), prompt_of(self.model, "document")
             warn_of_texts(self.model.tokenizer, texts, limit, prompt)
             read = iter(texts)
@@ -397,7 +409,7 @@ class Index:
         found = self.find(queries, top_k if reranker is None else max(top_k, rerank_top or RERANKED), bm25_weight)
         hits = [[self._hit(*pair) for pair in zip(*row, strict=True)] for row in zip(*found, strict=True)]
         if reranker is not None:
-            read = [[self.read[place] for place in row] for row in found[1].tolist()]
+            read = [list(map(self.read, row)) for row in found[1].tolist()]
             scores = _to_scores(score(queries, read), read)
             blended = blend(
                 [scores, [[hit["score"] for hit in row] for row in hits]], [rerank_weight, 1 - rerank_weight]

@@ -20,7 +20,7 @@ from hf_dse.retrieval import bm25
 from hf_dse.retrieval.bm25 import Bm25Index, Words, keep_words, number_groups, split_words
 
 
-pytest.importorskip("bm25s")
+bm25s = pytest.importorskip("bm25s")
 pytest.importorskip("Stemmer")
 
 # No stop words, and equal to their stems.
@@ -39,6 +39,17 @@ def bm25_by_hand(query, corpus, k1=1.5, b=0.75):
         for row, words in enumerate(documents):
             scores[row] += idf * words[word] / (words[word] + k1 * (1 - b + b * sum(words.values()) / mean))
     return scores
+
+
+@settings(max_examples=20, deadline=None)
+@given(corpus=st.lists(TEXT, min_size=1, max_size=8))
+def test_scipy_makes_the_matrix_of_bm25s(corpus):
+    found, tokens = Bm25Index(corpus).index, bm25.tokenize_words(corpus)
+    assert found.csc_backend == "scipy"
+    expected = bm25s.BM25(csc_backend="numpy")
+    expected.index(tokens, show_progress=False)
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(found.scores[name], expected.scores[name])
 
 
 def scores_of(corpus, query):

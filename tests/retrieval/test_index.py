@@ -65,6 +65,11 @@ def embedded(monkeypatch):
     return texts
 
 
+def all_read(index):
+    """What the model reads of each passage."""
+    return list(map(index.read, range(len(index.passages))))
+
+
 def rows_of(hits):
     return [hit["row"] for hit in hits]
 
@@ -277,7 +282,7 @@ def test_a_text_is_found_by_its_best_passage(encoder):
     index = make_index(encoder, LONG, chunk_size=12)
     parts = [split_text(text, encoder.tokenizer, 12) for text in LONG]
     read = [with_titles(text, passages, 12) for text, passages in zip(LONG, parts, strict=True)]
-    assert index.passages == sum(parts, []) and index.read == sum(read, [])
+    assert index.passages == sum(parts, []) and all_read(index) == sum(read, [])
     assert read[0][1] == f"a cat\n{parts[0][1]}" and read[2] == ["new"]
     queries = encoder.encode_query(QUERIES, normalize_embeddings=True)
     for query, hits in zip(queries, index.search(QUERIES), strict=True):
@@ -299,11 +304,11 @@ def test_a_reranker_reads_what_the_model_reads(encoder):
         return [[float(len(text)) for text in found] for found in texts]
 
     # The first query is the second passage of the first text.
-    queries = [index.read[1], QUERIES[1]]
+    queries = [index.read(1), QUERIES[1]]
     assert queries[0] == f"a cat\n{index.passages[1]}"
     found = index.search(queries, reranker=score, rerank_weight=1)
     for read, places, hits in zip(seen, index.find(queries, 3)[1], found, strict=True):
-        assert read == [index.read[place] for place in places]
+        assert read == list(map(index.read, places))
         assert sorted(map(len, read), reverse=True) == [hit["rerank"] for hit in hits]
     assert seen[0][0] == queries[0] and index.passages[1] in [hit["text"] for hit in found[0]]
 
@@ -342,7 +347,7 @@ def test_passages_with_a_prompt_fit_into_the_model(save_encoder):
     encoder = SentenceTransformer(str(save_encoder({"document": prompt})), device="cpu")
     encoder.max_seq_length = 20
     index = make_index(encoder, LONG, chunk_size=60)
-    sizes = [len(encoder.tokenizer(prompt + text)["input_ids"]) for text in index.read]
+    sizes = [len(encoder.tokenizer(prompt + text)["input_ids"]) for text in all_read(index)]
     assert max(sizes) <= 20 and len(sizes) > 3
     encoder.max_seq_length = 6
     with pytest.raises(ValueError, match="There is no room for passages: the model reads 6 tokens"):
@@ -354,7 +359,7 @@ def test_the_line_break_after_a_title_counts(make_model, roberta_tokenizer, warn
     model = make_model(DseModel, tokenizer=roberta_tokenizer)
     texts = [*LONG, "a cat\n\n" + "x" * 90]
     index = make_index(model, texts, chunk_size=30, processing_class=roberta_tokenizer, max_length=20)
-    assert max(len(roberta_tokenizer(text)["input_ids"]) for text in index.read) <= 20
+    assert max(len(roberta_tokenizer(text)["input_ids"]) for text in all_read(index)) <= 20
     assert len(index.vectors) > 5 and warnings == []
 
 
@@ -366,7 +371,7 @@ def test_a_long_title_is_no_error(encoder):
     text = "abcdefghijklmnopq\n\n" + "the cat sat on a mat. " * 9
     index = make_index(model, [text], chunk_size=20)
     assert "".join(index.passages) == text
-    assert all(len(model.tokenizer(read)["input_ids"]) <= 16 for read in index.read)
+    assert all(len(model.tokenizer(read)["input_ids"]) <= 16 for read in all_read(index))
 
 
 def test_scores_of_rows(encoder):
