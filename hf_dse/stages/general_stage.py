@@ -45,7 +45,7 @@ def run_general(stage: Stage) -> DistillationResult:
         processing_class=limit_tokens(stage.load_tokenizer(), student, training_args.max_length),
         teacher=with_own_attention(convert_encoder(teacher_name)),
     )
-    weights = {name: getattr(training_args, name) for name in ("hidden_weight", "relation_weight", "sentence_weight")}
+    weights = {name: getattr(training_args, name) for name in ("hidden_weight", "sentence_weight")}
     return stage.train(
         trainer,
         # It has learned no task.

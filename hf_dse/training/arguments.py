@@ -183,10 +183,7 @@ class GeneralTrainingArguments(GeneralOptions, StudentTrainingArguments):  # typ
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_weights(self, "hidden_weight", "relation_weight", "sentence_weight")
-        checkpointing: Any = self.gradient_checkpointing_kwargs or {}
-        if self.gradient_checkpointing and checkpointing.get("use_reentrant"):
-            raise ValueError("With `use_reentrant` the attention of the layers has no gradient: leave it out.")
+        check_weights(self, "hidden_weight", "sentence_weight")
 
 
 def check_alpha(alpha: float) -> None:

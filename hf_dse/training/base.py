@@ -60,7 +60,7 @@ PLANNED = (
     *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "per_device_train_batch_size", "world_size"),
     *("gradient_accumulation_steps", "dataloader_drop_last", "train_sampling_strategy", "seed", "data_seed", "bf16"),
     *("fp16", "neftune_noise_alpha", "max_length", "query_max_length", "num_candidates", "contrastive_weight"),
-    *("kl_weight", "freeze_layers", "distillation_alpha", "hidden_weight", "relation_weight", "sentence_weight"),
+    *("kl_weight", "freeze_layers", "distillation_alpha", "hidden_weight", "sentence_weight"),
 )
 CHANGEABLE = ("num_train_epochs", "max_steps", "teacher_logits")
 

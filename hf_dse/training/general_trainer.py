@@ -3,7 +3,6 @@
 """The Trainer that distils the layers of an encoder into a student, on text without labels."""
 
 import copy
-from collections import deque
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any
@@ -17,18 +16,16 @@ from hf_dse.convert.student import limit_tokens
 from hf_dse.data.collators import TextCollator
 from hf_dse.data.tokenization import check_max_length, lengths
 from hf_dse.modeling import DseModel
-from hf_dse.modeling.attention_dse import mask_of
-from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.base import Optimizers, StudentTrainer, plain_rows, read_tokenizer
-from hf_dse.training.losses import hidden_loss, relation_loss, to_full_precision
+from hf_dse.training.losses import hidden_loss, to_full_precision
 
 
 class GeneralTrainer(StudentTrainer):
     """
     [`~transformers.Trainer`] for a student that learns from its source on text without labels. The parts of the loss
-    are the hidden states of all layers, the relations of queries, keys and values in the last layer, and the sentence
-    embeddings. Student layer m of M learns from layer m * N / M, rounded down, of N.
+    are the hidden states of all layers and the sentence embeddings. Student layer m of M learns from layer m * N / M,
+    rounded down, of N. Relations of queries, keys and values (MiniLM) taught nothing beside them (docs/studies.md).
 
     Args:
         model ([`DseModel`]):
@@ -127,25 +124,13 @@ class GeneralTrainer(StudentTrainer):
         loss = torch.stack([weights[name] * value for name, value in losses.items()]).sum()
         return (loss, losses) if return_outputs else loss
 
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        try:
-            return super().training_step(*args, **kwargs)
-        finally:
-            self.record(self.model, None)
-
     def layer_losses(self, model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The parts of the loss whose weight is above 0, without their weights."""
         args, mask = self.args, inputs["attention_mask"]
-        records: list[Any] = [[], []] if args.relation_weight else [None, None]
-        self.record(self.teacher, records[1])
         with torch.no_grad():
             target = self.teacher(**inputs, output_hidden_states=True)
             embeddings = self.target_projection(target.pooler_output)
-        self.record(self.teacher, None)
-        self.record(self.model, records[0])
         output = model(**inputs, output_hidden_states=True)
-        # Gradient checkpointing runs a layer again, in the same way, but what that computes is not of interest.
-        self.record(self.model, deque(maxlen=0) if records[0] and model.training else None)
         # The output of the embeddings comes first, then that of each layer.
         ours, theirs = output.hidden_states, target.hidden_states
         num_layers = len(ours) - 1
@@ -154,21 +139,7 @@ class GeneralTrainer(StudentTrainer):
         if args.hidden_weight:
             of_layers = [hidden_loss(ours[layer], theirs[mapped], mask) for layer, mapped in layers]
             losses["hidden_loss"] = torch.stack(of_layers).mean()
-        if args.relation_weight:
-            # Queries, keys and values of the last layer of each model.
-            ours_last, theirs_last = (of_model[-1][0][:3] for of_model in records)
-            # Attention sees the real tokens of a text first.
-            is_token = mask_of(mask.sum(dim=1, keepdim=True), mask.shape[1])
-            relations = [relation_loss(*pair, is_token) for pair in zip(ours_last, theirs_last, strict=True)]
-            losses["relation_loss"] = torch.stack(relations).sum()
         if args.sentence_weight:
             pair = to_full_precision(output.pooler_output), to_full_precision(embeddings)
             losses["sentence_loss"] = 1 - nn.functional.cosine_similarity(*pair).mean()
         return losses
-
-    def record(self, model: DseModel, entries: Any) -> None:
-        """
-        From now on the last attention appends what it gets and what it returns to `entries`, or nothing if `None`. One
-        that records is slower: it computes the keys and values of all tokens.
-        """
-        find_attentions(model.encoder)[-1].linformer_record = entries

@@ -8,7 +8,6 @@ less on SQuAD (docs/comparison.md), so there is no loss for them.
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint as recompute
 
 from hf_dse.training.arguments import check_alpha
 
@@ -19,9 +18,6 @@ CLASS_LOGIT = 2.0
 # Spread of the logits that a softmax over candidates sees. With one relevant document among eight, a spread of 1.5 is
 # a gap of 4.5 logits: 93 % of the probability is on that document, and the rest still tells the others apart.
 LOGIT_SPREAD = 1.5
-
-# Relations of longer texts are computed in blocks of this many rows.
-RELATION_BLOCK = 512
 
 
 def task_losses(logits: torch.Tensor, labels: torch.Tensor, problem_type: str) -> torch.Tensor:
@@ -251,45 +247,6 @@ def hidden_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor
     """
     squares = (to_full_precision(student) - to_full_precision(teacher)).square().mean(dim=-1)
     return _mean_of_texts(squares, mask).mean()
-
-
-def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """
-    KL(teacher || student) of softmax(X X^T / sqrt(d)) of queries, keys or values `(batch_size, num_heads, seq_len,
-    d)`, averaged over heads ([MiniLMv2](https://huggingface.co/papers/2012.15828)). Blocks of rows bound the memory of
-    long texts.
-    """
-    num_tokens, is_padding = student.shape[2], ~mask.bool()
-    blocks = []
-    for start in range(0, num_tokens, RELATION_BLOCK):
-        rows = slice(start, start + RELATION_BLOCK)
-        inputs = (student[:, :, rows], student, teacher[:, :, rows], teacher, is_padding)
-        if num_tokens <= RELATION_BLOCK:
-            blocks.append(_row_divergence(*inputs))
-        else:
-            blocks.append(recompute(_row_divergence, *inputs, use_reentrant=False, preserve_rng_state=False))
-    return _mean_of_texts(torch.cat(blocks, dim=1), mask).mean()
-
-
-def _row_divergence(
-    student_rows: torch.Tensor,
-    student: torch.Tensor,
-    teacher_rows: torch.Tensor,
-    teacher: torch.Tensor,
-    is_padding: torch.Tensor,
-) -> torch.Tensor:
-    """KL divergence of some rows of the relations, averaged over heads, `(batch_size, num_rows)`."""
-    with torch.autocast(student.device.type, enabled=False):
-        logs = []
-        for rows, states in ((student_rows, student), (teacher_rows, teacher)):
-            rows, states = to_full_precision(rows), to_full_precision(states)
-            logits = torch.matmul(rows, states.mT) * states.shape[-1] ** -0.5  # [B, H, R, N]
-            # Not infinity, because the difference of two infinities is NaN.
-            logits = logits.masked_fill(is_padding[:, None, None], torch.finfo(logits.dtype).min)
-            logs.append(logits.log_softmax(dim=-1))
-        of_student, of_teacher = logs
-        divergence = nn.functional.kl_div(of_student, of_teacher, reduction="none", log_target=True)
-    return divergence.sum(dim=-1).mean(dim=1)
 
 
 def to_full_precision(states: torch.Tensor) -> torch.Tensor:

@@ -115,7 +115,4 @@ class GeneralOptions(StudentOptions):
     per_device_train_batch_size: int = HfArg(default=64, help="Training texts per device and step.")
     num_train_epochs: float = HfArg(default=1.0, help="Passes over the training data.")
     hidden_weight: float = HfArg(default=1.0, help="Weight of the hidden states of the layers.")
-    relation_weight: float = HfArg(
-        default=1.0, help="Weight of the relations of queries, keys and values in the last layer."
-    )
     sentence_weight: float = HfArg(default=1.0, help="Weight of the cosine of the sentence embeddings.")

@@ -88,7 +88,6 @@ TRAINED = {
     "kl_weight": (0.2, {}),
     "freeze_layers": (1, {}),
     "hidden_weight": (0.2, {}),
-    "relation_weight": (0.2, {}),
     "sentence_weight": (0.2, {}),
 }
 SHORT = {"linformer_length": [4]}

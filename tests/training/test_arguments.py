@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments, RankingTrainingArguments
+from hf_dse.training.arguments import DseTrainingArguments, RankingTrainingArguments
 
 
 def make(kind=DseTrainingArguments, **fields):
@@ -61,11 +61,6 @@ def test_the_best_model_needs_a_loss_or_a_metric():
         (DseTrainingArguments, {"distillation_alpha": 1.5}, "`distillation_alpha` must be between 0 .* got 1.5"),
         (RankingTrainingArguments, {"accelerator_config": {"dispatch_batches": True}}, "cuts a batch at its queries"),
         (RankingTrainingArguments, {"contrastive_weight": 0.0, "kl_weight": 0.0}, "All loss weights are 0"),
-        (
-            GeneralTrainingArguments,
-            {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}},
-            "With `use_reentrant` the attention of the layers has no gradient",
-        ),
         (DseTrainingArguments, {"num_train_epochs": 0}, "num_train_epochs=0 and max_steps=-1 train nothing: set one"),
         (DseTrainingArguments, {"max_steps": 0}, "num_train_epochs=3.0 and max_steps=0 train nothing: set one"),
         (DseTrainingArguments, {"gradient_accumulation_steps": 0}, "gradient_accumulation_steps=0: it has to be at"),

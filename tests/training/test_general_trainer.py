@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """GeneralTrainer: its losses against slow references, and what it computes, saves, resumes and refuses."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -21,16 +19,14 @@ from trainings import (
 
 from hf_dse import DseConfig, DseModel, GeneralTrainer, GeneralTrainingArguments
 from hf_dse.data.collators import TextCollator
-from hf_dse.modeling.modeling_dse import find_attentions
-from hf_dse.training import losses
-from hf_dse.training.losses import hidden_loss, relation_loss
+from hf_dse.training.losses import hidden_loss
 
 
 MAX_LENGTH = 24
 WORDS = "the a cat dog sat ran on mat house is old new in and of".split()
 SIZES = (13, 2, 5, 16, 9, 2, 14, 5, 11, 4, 9, 3, 12, 3, 12, 3)
 TEXTS = [" ".join(np.random.default_rng(row).choice(WORDS, size)) for row, size in enumerate(SIZES)]
-ALL_LOSSES = {"hidden_weight": 0.7, "relation_weight": 1.1, "sentence_weight": 0.9}
+ALL_LOSSES = {"hidden_weight": 0.7, "sentence_weight": 0.9}
 PARTS = [name.replace("weight", "loss") for name in ALL_LOSSES]
 
 
@@ -39,7 +35,6 @@ def only(name):
 
 
 ENCODERS = {
-    # It has a shorter way for chosen tokens, but not where keys and values of all are recorded.
     "bert": {"linformer_projection": "strided"},
     "modernbert": {"global_attn_every_n_layers": 2, "local_attention": 4},
     "eurobert": {"num_key_value_heads": 1, "head_dim": 8, "linformer_projection": "strided"},
@@ -89,12 +84,9 @@ def make_trainer(tmp_path, bert_tokenizer):
 
 @torch.no_grad()
 def run(model, batch):
-    """The inputs of the losses: all layers, and the attention of the last one."""
-    output, found = model(**batch, output_hidden_states=True), {}
-    for name in ("query", "key", "value"):
-        states = getattr(find_attentions(model.encoder)[-1], name)(output.hidden_states[-2])
-        found[name] = states.unflatten(-1, (2, -1)).transpose(1, 2)
-    return {**found, "hidden": output.hidden_states, "embeddings": output.pooler_output}
+    """The inputs of the losses."""
+    output = model(**batch, output_hidden_states=True)
+    return {"hidden": output.hidden_states, "embeddings": output.pooler_output}
 
 
 def losses_of(trainer, batch):
@@ -124,27 +116,6 @@ def slow_hidden_loss(student, teacher, mask):
     return sum(of_texts) / len(of_texts)
 
 
-def slow_relations(states):
-    rows = []
-    for first in states:
-        powers = [math.exp(float(first @ second) / math.sqrt(len(first))) for second in states]
-        rows.append([power / sum(powers) for power in powers])
-    return rows
-
-
-def slow_relation_loss(student, teacher, mask):
-    of_texts = []
-    for text in range(len(mask)):
-        tokens = [token for token in range(mask.shape[1]) if mask[text, token]]
-        divergences = []
-        for head in range(student.shape[1]):
-            ours, theirs = (slow_relations(states[text, head, tokens]) for states in (student, teacher))
-            for p, q in zip(theirs, ours, strict=True):
-                divergences.append(sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)))
-        of_texts.append(sum(divergences) / len(divergences))
-    return sum(of_texts) / len(of_texts)
-
-
 MASKS = {
     "none": torch.ones(3, 7, dtype=torch.long),
     "right": torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6]),
@@ -158,17 +129,12 @@ def states(*shapes):
 
 
 @pytest.mark.parametrize("padding", MASKS)
-def test_losses_of_layers(padding):
+def test_the_loss_of_layers(padding):
     mask = MASKS[padding]
-    for loss, slow_loss, *shapes in (
-        (hidden_loss, slow_hidden_loss, (3, 7, 4), (3, 7, 4)),
-        # Their features may be of different sizes.
-        (relation_loss, slow_relation_loss, (3, 3, 7, 4), (3, 3, 7, 6)),
-    ):
-        student, teacher = states(*shapes)
-        expected = float(slow_loss(student, teacher, mask))
-        assert loss(student, teacher, mask).item() == pytest.approx(expected, rel=1e-10)
-        assert expected > 0.01
+    student, teacher = states((3, 7, 4), (3, 7, 4))
+    expected = float(slow_hidden_loss(student, teacher, mask))
+    assert hidden_loss(student, teacher, mask).item() == pytest.approx(expected, rel=1e-10)
+    assert expected > 0.01
 
 
 # Losses of a step
@@ -200,10 +166,8 @@ def test_the_loss_is_the_weighted_sum_of_its_parts(model_type, make_teacher, mak
     assert [len(part["hidden"]) for part in (ours, theirs)] == [3, 6]
     layers = [(0, 1), (1, 4)]
     hidden = [hidden_loss(ours["hidden"][m + 1], theirs["hidden"][t + 1], mask) for m, t in layers]
-    relations = [relation_loss(ours[name], theirs[name], mask) for name in ("query", "key", "value")]
     expected = {
         "hidden_loss": sum(hidden) / 2,
-        "relation_loss": sum(relations),
         "sentence_loss": 1 - torch.cosine_similarity(ours["embeddings"], theirs["embeddings"]).mean(),
     }
     assert list(expected) == PARTS
@@ -216,22 +180,22 @@ def test_the_loss_is_the_weighted_sum_of_its_parts(model_type, make_teacher, mak
 
 @pytest.mark.parametrize("model_type", ENCODERS)
 def test_any_encoder(model_type, make_teacher, make_student, make_trainer):
-    """Checkpointed and accumulated gradients are the plain ones, and afterwards no layer records any more."""
+    """Checkpointed and accumulated gradients are the plain ones."""
     fields = {"model_type": model_type, **ENCODERS[model_type], **NO_DROPOUT}
     teacher, found = make_teacher(4, **fields), []
     # transformers has no gradient checkpointing for these two.
     checkpointing = {"gradient_checkpointing": model_type not in ("mpnet", "albert")}
-    for batches in ({}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, **checkpointing}):
+    accumulated = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, **checkpointing}
+    for batches in ({}, accumulated, {**checkpointing, "gradient_checkpointing_kwargs": {"use_reentrant": True}}):
         student = make_student(teacher, num_hidden_layers=4, linformer_length=4, **fields)
         trainer = make_trainer(student, teacher, **{**PLAIN_SGD, **ALL_LOSSES, **batches})
         trainer.train()
         found.append((weights(student), logged(trainer, "loss")))
-        records = [getattr(part, "linformer_record", None) for net in (student, teacher) for part in net.modules()]
-        assert records == [None] * len(records)
-    (plain, losses), (others, logs) = found
-    for name in plain:
-        torch.testing.assert_close(others[name], plain[name], rtol=1e-4, atol=1e-5, msg=name)
-    np.testing.assert_allclose(logs, losses, rtol=1e-3, atol=1e-5)
+    (plain, losses), *others = found
+    for weight, logs in others:
+        for name in plain:
+            torch.testing.assert_close(weight[name], plain[name], rtol=1e-4, atol=1e-5, msg=name)
+        np.testing.assert_allclose(logs, losses, rtol=1e-3, atol=1e-5)
     assert len(losses) == 2 and min(losses) > 1e-5
 
 
@@ -346,22 +310,3 @@ def test_accumulated_gradients_are_those_of_one_batch(make_teacher, make_student
         return make_trainer(student, teacher, **{**PLAIN_SGD, "learning_rate": 0.2, **ALL_LOSSES, **batches})
 
     assert_accumulation_changes_nothing(make)
-
-
-def test_relations_in_blocks_are_the_same(monkeypatch, block=3):
-    student, teacher = states((3, 3, 7, 4), (3, 3, 7, 6))
-    student.requires_grad_()
-    expected = relation_loss(student, teacher, MASKS["right"])
-    (gradient,) = torch.autograd.grad(expected, student)
-    sizes = []
-    whole = losses._row_divergence
-    monkeypatch.setattr(losses, "RELATION_BLOCK", block)
-    monkeypatch.setattr(losses, "_row_divergence", lambda *call: sizes.append(call[0].shape[2]) or whole(*call))
-    actual = relation_loss(student, teacher, MASKS["right"])
-    forward = len(sizes)
-    (other,) = torch.autograd.grad(actual, student)
-    assert actual.item() == pytest.approx(expected.item(), rel=1e-12)
-    assert torch.allclose(other, gradient, rtol=1e-10, atol=1e-14)
-    assert max(sizes) == block
-    # Nothing of a block is kept: the backward pass computes it again.
-    assert len(sizes) == 2 * forward
