@@ -198,9 +198,10 @@ class Index:
                 "passage is found: give each text without a document a group of its own."
             )
         self._vectors = self._words = self._corpus = None
-        if num_blank := sum(not is_filled(text) for text in self.texts):
-            logger.warning(f"{num_blank} of {len(self.texts)} texts are blank and are left out.")
         self._split()
+        # Blank ones have no passages.
+        if num_blank := self._ends.count([]):
+            logger.warning(f"{num_blank} of {len(self.texts)} texts are blank and are left out.")
 
     def _check_model(self) -> None:
         if self.model is None:
