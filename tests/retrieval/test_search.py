@@ -35,7 +35,8 @@ def test_it_is_the_slow_search(sizes, top_k, has_groups, has_added, block, seed)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hf_dse.retrieval.search, "BLOCK_ELEMENTS", block)
-        # Whole blocks of vectors, and a rest.
+        # Whole blocks of vectors, and a rest, or no blocks where all queries are many.
+        patch.setattr(hf_dse.retrieval.search, "_prefers_blocks", lambda: True)
         patch.setattr(hf_dse.retrieval.search, "BLOCK_VECTORS", 1 + block % 7)
         patch.setattr(hf_dse.retrieval.search, "FEW_QUERIES", block % 4)
         options = {"groups": groups, "added_scores": added_scores if has_added else None}
@@ -57,10 +58,12 @@ def test_it_is_the_slow_search(sizes, top_k, has_groups, has_added, block, seed)
         np.testing.assert_array_equal(values, expected[rows])
 
 
-@pytest.mark.parametrize(("number", "top_k"), [(50, 5), (1000, 10)])
+@pytest.mark.parametrize(("number", "top_k"), [(50, 5), (1000, 10), (3000, 10)])
 @pytest.mark.parametrize("groups", [None, "pairs"])
-def test_of_equal_scores_at_the_cut_the_lower_position_comes_first(number, top_k, groups):
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_of_equal_scores_at_the_cut_the_lower_position_comes_first(number, top_k, groups, in_blocks, monkeypatch):
     """A choice by `torch.topk` before the sort took any of them."""
+    monkeypatch.setattr(hf_dse.retrieval.search, "_prefers_blocks", lambda: in_blocks)
     vector = np.random.default_rng(0).normal(size=(1, 384)).astype(np.float32)
     documents = np.repeat(vector, number, axis=0)
     options = {"groups": None if groups is None else np.arange(number) % (number // 2)}
