@@ -27,7 +27,6 @@ from hf_dse.common.cache import Cache, open_cache
 from hf_dse.common.files import to_path, wait_for_lock, write_atomically
 from hf_dse.common.loading import named
 from hf_dse.common.options import check_at_least
-from hf_dse.common.provenance import acting_adapters
 from hf_dse.common.settings import settings_of
 from hf_dse.data.passages import with_titles
 from hf_dse.data.rankings import Rankings, bodies_of, check_ids, to_lists
@@ -152,7 +151,9 @@ class Index:
             fastest = named(model, {"dtype": "auto"})
             self.model = to_sentence_transformer(model, processing_class, max_length=max_length, **fastest)
             self.similarity = similarity_of(self.model)
-            self._weights = _versions(self.model)
+            # The adapters of a model are copied with it, and the weights are the caller's.
+            self._weights = [weight for weight in self.model.parameters() if not weight.is_inference()]
+            self._versions = self._count_changes()
             self._title_room = title_room(self.model, chunk_size)
         self.folder = None if cache_dir is None else to_path(cache_dir)
         self.batch_size = batch_size
@@ -209,8 +210,11 @@ class Index:
                 "This needs a model, and the index has none: pass one to `Index`. Without a model only "
                 "`Index.run(..., by_words=True)` works."
             )
-        if _versions(self.model) != self._weights:
+        if self._count_changes() != self._versions:
             raise ValueError("The model has learned since this index was made: make another one.")
+
+    def _count_changes(self) -> list[int]:
+        return [weight._version for weight in self._weights]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -699,12 +703,6 @@ def kept_weight(model: "SentenceTransformer") -> float:
     """The weight of BM25 beside the cosine that the folder of a model has kept; 0 without one, or without BM25."""
     kept = settings_of(model.transformers_model).bm25_weight
     return kept if kept and has_bm25() and similarity_of(model) == "cosine" else 0.0
-
-
-def _versions(model: Any) -> list:
-    """What changes when weights or adapters do."""
-    versions = [weight._version for weight in model.parameters() if not weight.is_inference()]
-    return [*versions, *acting_adapters(model)]
 
 
 def _to_scores(found: Any, read: list[list[str]]) -> list[list[float]]:
