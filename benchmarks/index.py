@@ -3,7 +3,8 @@
 """
 `hf-dse search` against a plain script of sentence-transformers, bm25s and numpy (below, `Plain`), with the same model,
 texts and passages: the first index, the second start, an update of 1 % of the texts, and a query in a running process
-with and without BM25. Each step is a process of its own, of which CPU seconds and peak memory are printed.
+with and without BM25. Each step is a process of its own, of which CPU seconds and peak memory are printed: medians of
+rounds in which the two take turns.
 
     python benchmarks/index.py --passages 100000 --encoder tiny       # lines of 20 words
     python benchmarks/index.py --documents 10000 --encoder tiny       # files of 1,000 words, in passages of 128 tokens
@@ -15,11 +16,13 @@ Texts are random words, each a token of the encoder.
 import argparse
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -183,6 +186,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, help="Files of 1,000 words.")
     parser.add_argument("--encoder", default="tiny", help="tiny, or a folder or Hub id.")
     parser.add_argument("--kinds", nargs="+", default=["ours", "plain"], choices=["ours", "plain"])
+    parser.add_argument("--rounds", type=int, default=3, help="Of all steps but the first index.")
     parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
@@ -210,23 +214,45 @@ def main() -> None:
 
         query = " ".join(texts[0].split()[:8])
         print(f"{number:,} texts of {size} words, encoder {args.encoder}; CPU s and GB of a process, ms of a query")
+        search = [sys.executable, "-m", "hf_dse_cli", "search", "--model", encoder, "--corpus", str(corpus)]
+        search += ["--index_dir", str(root / "ours"), "--query", query]
+        found: dict[tuple[str, str], list[dict[str, float]]] = {}
+
+        def run(kind: str, step: str, command: list[str] | None = None, folder: str = "") -> None:
+            script = [
+                sys.executable,
+                __file__,
+                "--work",
+                kind,
+                encoder,
+                str(corpus),
+                str(root / (folder or kind)),
+                query,
+            ]
+            found.setdefault((kind, step), []).append(measure(command or script))
+
+        write(texts)
         for kind in args.kinds:
+            run(kind, "first index")
+        for _ in range(args.rounds):
             write(texts)
-            script = [sys.executable, __file__, "--work", kind, encoder, str(corpus), str(root / kind), query]
-            steps = {"first index": measure(script), "second start": measure(script)}
-            if kind == "ours":
-                command = [sys.executable, "-m", "hf_dse_cli", "search", "--model", encoder, "--corpus", str(corpus)]
-                command += ["--index_dir", str(root / kind), "--query", query]
-                steps["hf-dse search"] = measure(command)
-                steps["hf-dse search, BM25"] = measure([*command, "--bm25_weight", str(WEIGHT)])
-            on_disk = sum(file.stat().st_size for file in (root / kind).rglob("*") if file.is_file())
+            for kind in args.kinds:
+                run(kind, "second start")
+            if "ours" in args.kinds:
+                run("ours", "hf-dse search", search)
+                run("ours", "hf-dse search, BM25", [*search, "--bm25_weight", str(WEIGHT)])
             write([*changed, *texts[len(changed) :]])
-            steps["1 % changed"] = measure(script)
-            for step, found in steps.items():
-                times = "  ".join(
-                    f"{name} {value:.1f} ms" for name, value in found.items() if name not in ("cpu", "gb")
-                )
-                print(f"{kind:<6}{step:<22}{found['cpu']:>8.1f} s {found['gb']:>6.2f} GB  {times}", flush=True)
+            for kind in args.kinds:
+                # An update of the same index in each round.
+                shutil.copytree(root / kind, root / "updated")
+                run(kind, "1 % changed", folder="updated")
+                shutil.rmtree(root / "updated")
+        for (kind, step), rounds in found.items():
+            seconds, memory, *times = (f"{median(row[name] for row in rounds):.2f}" for name in rounds[0])
+            times = "  ".join(f"{name} {value} ms" for name, value in zip([*rounds[0]][2:], times, strict=True))
+            print(f"{kind:<6}{step:<22}{seconds:>8} s {memory:>6} GB  {times}", flush=True)
+        for kind in args.kinds:
+            on_disk = sum(file.stat().st_size for file in (root / kind).rglob("*") if file.is_file())
             print(f"{kind:<6}{'on disk':<22}{'':>10} {on_disk / 2**30:>6.2f} GB", flush=True)
 
 
