@@ -331,10 +331,10 @@ def keep_words(folder: Path, words: Words) -> None:
 
 def number_groups(groups: Sequence | np.ndarray) -> np.ndarray:
     """Any values, such as names, `None` or NaN, as the numbers of groups, from 0, in their order."""
-    # An array or a tensor as a list, because the entries of a tensor are never equal.
-    values = groups.tolist() if hasattr(groups, "tolist") else groups
-    keys = pd.Series(values, dtype=object)
-    return keys.groupby(keys, sort=False, dropna=False).ngroup().to_numpy()
+    if not isinstance(groups, np.ndarray):
+        # A tensor as a list, because its entries are never equal.
+        groups = pd.Series(groups.tolist() if hasattr(groups, "tolist") else groups, dtype=object)
+    return pd.factorize(groups, use_na_sentinel=False)[0]
 
 
 def has_bm25() -> bool:

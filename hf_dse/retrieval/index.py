@@ -160,7 +160,7 @@ class Index:
         self.show_progress = show_progress
         # Guards the tokenizer, and everything that is made once.
         self._lock = threading.RLock()
-        self._kept: dict[bytes, Entry] = {}
+        self._kept: dict[str, Entry] = {}
         self._vectors: np.ndarray | None = None
         self._words: Words | None = None
         self._corpus: Dataset | None = None
@@ -236,18 +236,16 @@ class Index:
 
     def _split(self) -> None:
         """Finds the passages of the texts: those that are kept, and those of new texts."""
-        self._keys = [hashlib.sha256(text.encode()).digest() for text in self.texts]
-        wanted = dict(zip(self._keys, self.texts, strict=True))
-        ends = {key: entry[0] for key, entry in self._kept.items() if key in wanted}
+        wanted = dict.fromkeys(self.texts)
+        ends = {text: entry[0] for text, entry in self._kept.items() if text in wanted}
         # Whole texts end where they end.
         if self.folder is not None and self.chunk_size:
             with open_cache(self.folder / VECTORS) as cache:
-                ends |= {key: entry[0] for key, entry in self._read_entries(cache, wanted.keys() - ends.keys())}
-        new = [key for key in wanted if key not in ends]
-        parts = split_texts(self.model, [wanted[key] for key in new], self.chunk_size)
-        for key, found in zip(new, parts, strict=True):
-            ends[key] = list(accumulate(map(len, found)))
-        self._ends = [ends[key] for key in self._keys]
+                ends |= {text: entry[0] for text, entry in self._read_entries(cache, wanted.keys() - ends.keys())}
+        new = [text for text in wanted if text not in ends]
+        for text, parts in zip(new, split_texts(self.model, new, self.chunk_size), strict=True):
+            ends[text] = list(accumulate(map(len, parts)))
+        self._ends = [ends[text] for text in self.texts]
         # Where the passages of each text begin among all, the row of the text of each, and the number of its document.
         self._bounds = [0, *accumulate(map(len, self._ends))]
         self.text_of = np.repeat(np.arange(len(self)), np.diff(self._bounds))
@@ -258,9 +256,11 @@ class Index:
         # What models read of the texts that were asked for, because finding a title may take a millisecond.
         self._reads: dict[int, list[str]] = {}
         for text, last in zip(self.texts, self._ends, strict=True):
-            starts = [0, *last][: len(last)]
-            self.starts += starts
-            self.passages += [text[start:end] for start, end in zip(starts, last, strict=True)]
+            start = 0
+            for end in last:
+                self.starts.append(start)
+                self.passages.append(text[start:end])
+                start = end
 
     def _span(self, row: int) -> slice:
         """Where the passages of a text are among all."""
@@ -306,17 +306,17 @@ class Index:
     def _embed(self) -> np.ndarray:
         """One matrix of the vectors that are kept, and of those of new texts, which one process at a time embeds."""
         matrix = np.empty((len(self.passages), self.model.get_embedding_dimension()), np.float32)
-        rows: dict[bytes, list[int]] = {}
-        for row, key in enumerate(self._keys):
-            rows.setdefault(key, []).append(row)
-        missing = dict.fromkeys(rows)
+        rows: dict[str, list[int]] = {}
+        for row, text in enumerate(self.texts):
+            rows.setdefault(text, []).append(row)
+        missing, bounds = dict.fromkeys(rows), self._bounds
         options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress": False}
 
-        def take(entries: Iterable[tuple[bytes, Entry]]) -> None:
-            for key, (_, vectors) in entries:
-                missing.pop(key, None)
-                for row in rows.get(key, []):
-                    matrix[self._span(row)] = vectors
+        def take(entries: Iterable[tuple[str, Entry]]) -> None:
+            for text, (_, vectors) in entries:
+                missing.pop(text, None)
+                for row in rows.get(text, ()):
+                    matrix[bounds[row] : bounds[row + 1]] = vectors
 
         take(self._kept.items())
         with ExitStack() as stack:
@@ -328,7 +328,7 @@ class Index:
                     stack.enter_context(wait_for_lock(self.folder))
                     # Another process may have embedded them meanwhile.
                     take(self._read_entries(cache, list(missing)))
-            new = [rows[key][0] for key in missing]
+            new = [rows[text][0] for text in missing]
             texts = [part for row in new for part in self._read_text(row)]
             limit, prompt = length_of(self.model, "document"), prompt_of(self.model, "document")
             warn_of_texts(self.model.tokenizer, texts, limit, prompt)
@@ -339,7 +339,7 @@ class Index:
                     sizes = [len(self._ends[row]) for row in group]
                     vectors = embed(self.model, list(islice(read, sum(sizes))), "document", warn=False, **options)
                     parts = zip(group, np.split(vectors, np.cumsum(sizes)[:-1]), strict=True)
-                    entries = {self._keys[row]: (self._ends[row], found) for row, found in parts}
+                    entries = {self.texts[row]: (self._ends[row], found) for row, found in parts}
                     take(entries.items())
                     if cache is not None:
                         self._write_entries(cache, entries)
@@ -554,7 +554,7 @@ class Index:
         """Deletes what the folder of the index keeps of other texts, models and units."""
         if self.folder is not None and self.model is not None:
             with self._lock, open_cache(self.folder / VECTORS) as cache:
-                cache.drop_others(self._stored(self._keys))
+                cache.drop_others(self._stored(self.texts))
             if self._words is not None:
                 keep_words(self.folder, self._words)
 
@@ -572,9 +572,9 @@ class Index:
             vars(self).update(before)
             raise
 
-    def _entries(self) -> dict[bytes, Entry]:
+    def _entries(self) -> dict[str, Entry]:
         vectors = self.vectors
-        return {key: (self._ends[row], vectors[self._span(row)]) for row, key in enumerate(self._keys)}
+        return {text: (self._ends[row], vectors[self._span(row)]) for row, text in enumerate(self.texts)}
 
     @_locked
     def save(self, folder: str | PathLike) -> None:
@@ -590,7 +590,7 @@ class Index:
         entries = self._entries()
         with open_cache(path / VECTORS) as cache:
             self._write_entries(cache, entries)
-            cache.drop_others(self._stored(self._keys))
+            cache.drop_others(self._stored(self.texts))
         if self._words is not None:
             keep_words(path, self._words)
         write_atomically(path / TEXTS, partial(pyarrow.parquet.write_table, table))
@@ -637,24 +637,24 @@ class Index:
         read = [prompt_of(self.model, "document"), length_of(self.model, "document"), self.chunk_size, self.similarity]
         return json.dumps([fingerprint_of(self.model), *read]).encode()
 
-    def _stored(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The keys of texts by those under which a folder keeps their vectors."""
-        return {hashlib.sha256(self._settings + key).digest(): key for key in keys}
+    def _stored(self, texts: Iterable[str]) -> dict[bytes, str]:
+        """Texts by the keys under which a folder keeps their vectors."""
+        return {hashlib.sha256(self._settings + text.encode()).digest(): text for text in texts}
 
-    def _read_entries(self, cache: Cache, keys: Iterable[bytes]) -> Iterator[tuple[bytes, Entry]]:
-        stored, width = self._stored(keys), self.model.get_embedding_dimension()
+    def _read_entries(self, cache: Cache, texts: Iterable[str]) -> Iterator[tuple[str, Entry]]:
+        stored, width = self._stored(texts), self.model.get_embedding_dimension()
         for key, value in cache.read(stored):
             (size,) = struct.unpack_from("<q", value)
             ends = list(struct.unpack_from(f"<{size}q", value, 8))
             vectors = np.frombuffer(value, "<f4", offset=8 + 8 * size)
             yield stored[key], (ends, vectors.reshape(size, width))
 
-    def _write_entries(self, cache: Cache, entries: Mapping[bytes, Entry]) -> None:
+    def _write_entries(self, cache: Cache, entries: Mapping[str, Entry]) -> None:
         """Writes per text the number of passages, their ends and their vectors."""
         values: dict[bytes, bytes] = {}
-        for stored, key in self._stored(entries).items():
-            ends, vectors = entries[key]
-            values[stored] = np.array([len(ends), *ends], "<i8").tobytes() + vectors.astype("<f4").tobytes()
+        for key, text in self._stored(entries).items():
+            ends, vectors = entries[text]
+            values[key] = np.array([len(ends), *ends], "<i8").tobytes() + vectors.astype("<f4").tobytes()
         cache.write(values)
 
 
