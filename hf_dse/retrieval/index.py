@@ -62,6 +62,8 @@ logger = logging.get_logger(__name__)
 # The files of an index.
 VECTORS, TEXTS, INDEX = "vectors.sqlite", "texts.parquet", "index.json"
 TEXTS_PER_COMMIT = 1024
+# How a number of a vector is kept.
+VECTOR = np.dtype("<f4")
 
 # The scores of documents by query id.
 Run = dict[str, dict[str, float]]
@@ -306,17 +308,17 @@ class Index:
     def _embed(self) -> np.ndarray:
         """One matrix of the vectors that are kept, and of those of new texts, which one process at a time embeds."""
         matrix = np.empty((len(self.passages), self.model.get_embedding_dimension()), np.float32)
-        rows: dict[str, list[int]] = {}
-        for row, text in enumerate(self.texts):
-            rows.setdefault(text, []).append(row)
+        rows: dict[str, int] = {}
+        # For each text the first row of its copies.
+        firsts = [rows.setdefault(text, row) for row, text in enumerate(self.texts)]
         missing, bounds = dict.fromkeys(rows), self._bounds
         options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress": False}
 
         def take(entries: Iterable[tuple[str, Entry]]) -> None:
             for text, (_, vectors) in entries:
-                missing.pop(text, None)
-                for row in rows.get(text, ()):
-                    matrix[bounds[row] : bounds[row + 1]] = vectors
+                if text in missing:
+                    del missing[text]
+                    matrix[bounds[rows[text]] : bounds[rows[text] + 1]] = vectors
 
         take(self._kept.items())
         with ExitStack() as stack:
@@ -328,7 +330,7 @@ class Index:
                     stack.enter_context(wait_for_lock(self.folder))
                     # Another process may have embedded them meanwhile.
                     take(self._read_entries(cache, list(missing)))
-            new = [rows[text][0] for text in missing]
+            new = [rows[text] for text in missing]
             texts = [part for row in new for part in self._read_text(row)]
             limit, prompt = length_of(self.model, "document"), prompt_of(self.model, "document")
             warn_of_texts(self.model.tokenizer, texts, limit, prompt)
@@ -344,8 +346,11 @@ class Index:
                     if cache is not None:
                         self._write_entries(cache, entries)
                     progress.update(len(group))
-            counts = [sum(bool(self._ends[row]) for row in texts) for texts in (new, [of[0] for of in rows.values()])]
+            counts = [sum(bool(self._ends[row]) for row in texts) for texts in (new, rows.values())]
             logger.info("{:,} of {:,} texts are new or changed, and were embedded".format(*counts))
+        for row, first in enumerate(firsts):
+            if first < row:
+                matrix[self._span(row)] = matrix[self._span(first)]
         return matrix
 
     # Searching
@@ -644,9 +649,9 @@ class Index:
     def _read_entries(self, cache: Cache, texts: Iterable[str]) -> Iterator[tuple[str, Entry]]:
         stored, width = self._stored(texts), self.model.get_embedding_dimension()
         for key, value in cache.read(stored):
-            (size,) = struct.unpack_from("<q", value)
+            size = int.from_bytes(value[:8], "little")
             ends = list(struct.unpack_from(f"<{size}q", value, 8))
-            vectors = np.frombuffer(value, "<f4", offset=8 + 8 * size)
+            vectors = np.frombuffer(value, VECTOR, offset=8 + 8 * size)
             yield stored[key], (ends, vectors.reshape(size, width))
 
     def _write_entries(self, cache: Cache, entries: Mapping[str, Entry]) -> None:
@@ -654,7 +659,7 @@ class Index:
         values: dict[bytes, bytes] = {}
         for key, text in self._stored(entries).items():
             ends, vectors = entries[text]
-            values[key] = np.array([len(ends), *ends], "<i8").tobytes() + vectors.astype("<f4").tobytes()
+            values[key] = np.array([len(ends), *ends], "<i8").tobytes() + vectors.astype(VECTOR).tobytes()
         cache.write(values)
 
 
