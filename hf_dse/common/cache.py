@@ -48,9 +48,9 @@ class Cache:
             wanted = set(keys)
             yield from (row for row in self.connection.execute("SELECT * FROM entries") if row[0] in wanted)
             return
-        wanted = list(keys)
-        for start in range(0, len(wanted), BLOCK):
-            block = wanted[start : start + BLOCK]
+        listed = list(keys)
+        for start in range(0, len(listed), BLOCK):
+            block = listed[start : start + BLOCK]
             marks = ",".join("?" * len(block))
             yield from self.connection.execute(f"SELECT * FROM entries WHERE key IN ({marks})", block)
 
