@@ -4,6 +4,7 @@
 
 import sqlite3
 from contextlib import closing
+from itertools import islice
 
 import pytest
 
@@ -12,11 +13,14 @@ from hf_dse.common.cache import BLOCK, key_of, open_cache
 
 def test_entries_are_kept_by_their_keys(tmp_path):
     path = tmp_path / "new" / "cache.sqlite"
-    entries = {key_of([number]): f"value {number}".encode() for number in range(BLOCK + 3)}
+    entries = {key_of([number]): f"value {number}".encode() for number in range(2 * BLOCK + 8)}
     with open_cache(path) as cache:
         cache.write(entries)
     with open_cache(path) as cache:
         assert dict(cache.read(entries.keys() | {key_of("other")})) == entries
+        # Less than half are looked up, in blocks.
+        some = dict(islice(entries.items(), BLOCK + 3))
+        assert dict(cache.read(some)) == some
         first = key_of([0])
         cache.write({first: b"new"})
         assert list(cache.read([first])) == [(first, b"new")] and list(cache.read([])) == []
