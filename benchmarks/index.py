@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, help="Files of 1,000 words.")
     parser.add_argument("--encoder", default="tiny", help="tiny, or a folder or Hub id.")
     parser.add_argument("--kinds", nargs="+", default=["ours", "plain"], choices=["ours", "plain"])
-    parser.add_argument("--rounds", type=int, default=3, help="Of all steps but the first index.")
+    parser.add_argument("--rounds", type=int, default=3, help="Times that each step but the first index is run.")
     parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
@@ -219,16 +219,8 @@ def main() -> None:
         found: dict[tuple[str, str], list[dict[str, float]]] = {}
 
         def run(kind: str, step: str, command: list[str] | None = None, folder: str = "") -> None:
-            script = [
-                sys.executable,
-                __file__,
-                "--work",
-                kind,
-                encoder,
-                str(corpus),
-                str(root / (folder or kind)),
-                query,
-            ]
+            script = [sys.executable, __file__, "--work", kind, encoder, str(corpus), str(root / (folder or kind))]
+            script.append(query)
             found.setdefault((kind, step), []).append(measure(command or script))
 
         write(texts)
